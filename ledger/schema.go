@@ -85,7 +85,7 @@ func compileSchemas(files schemaFiles, names []string) (*Schemas, error) {
 	s.decoders.New = func() any { return new(payloadDecoder) }
 	for _, name := range names {
 		contractType := strings.TrimSuffix(name, ".json")
-		if !validContractType(contractType) {
+		if !isSchemaName(contractType) {
 			return nil, fmt.Errorf("schema file %q: the name before .json is the contract type and must be 1 to 100 of A-Z a-z 0-9 _ - . @", name)
 		}
 		schema, err := compiler.Compile(schemaScheme + ":///" + name)
@@ -120,7 +120,7 @@ func (s *Schemas) Validate(contractType string, payload []byte) []FieldError {
 	if quick := s.quick[contractType]; quick != nil && quick.meets(dec.reset(payload)) {
 		return nil
 	}
-	value, err := decodeValue(dec.reset(payload))
+	value, err := decodeAny(dec.reset(payload))
 	if err != nil {
 		return []FieldError{{Path: "/payload", Message: "must be one JSON value"}}
 	}
@@ -137,8 +137,8 @@ func (s *Schemas) Validate(contractType string, payload []byte) []FieldError {
 	return report.sorted()
 }
 
-// validContractType reports whether s is 1–100 of the id alphabet.
-func validContractType(s string) bool {
+// isSchemaName reports whether s is 1–100 of the id alphabet.
+func isSchemaName(s string) bool {
 	outside := func(r rune) bool {
 		return !('A' <= r && r <= 'Z' || 'a' <= r && r <= 'z' || '0' <= r && r <= '9' || strings.ContainsRune("_-.@", r))
 	}
@@ -196,7 +196,7 @@ func (files schemaFiles) Load(location string) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		return decodeValue(jsontext.NewDecoder(bytes.NewBuffer(text)))
+		return decodeAny(jsontext.NewDecoder(bytes.NewBuffer(text)))
 	}
 	return nil, fmt.Errorf("no file %s in the schema folder", name)
 }
@@ -214,10 +214,10 @@ func (d *payloadDecoder) reset(payload []byte) *jsontext.Decoder {
 	return &d.json
 }
 
-// decodeValue reads the one value of d, and fails when there is more. Values are what the validator
+// decodeAny reads the one value of d, and fails when there is more. Values are what the validator
 // takes: map[string]any, []any, string, json.Number, bool and nil.
-func decodeValue(d *jsontext.Decoder) (any, error) {
-	value, err := readValue(d)
+func decodeAny(d *jsontext.Decoder) (any, error) {
+	value, err := readAny(d)
 	if err != nil {
 		return nil, err
 	}
@@ -227,16 +227,16 @@ func decodeValue(d *jsontext.Decoder) (any, error) {
 	return value, nil
 }
 
-func readValue(d *jsontext.Decoder) (any, error) {
+func readAny(d *jsontext.Decoder) (any, error) {
 	token, err := d.ReadToken()
 	if err != nil {
 		return nil, err
 	}
 	switch token.Kind() {
 	case '{':
-		return readObject(d)
+		return readAnyObject(d)
 	case '[':
-		return readArray(d)
+		return readAnyArray(d)
 	case '"':
 		return token.String(), nil
 	case '0':
@@ -247,7 +247,7 @@ func readValue(d *jsontext.Decoder) (any, error) {
 	return nil, nil
 }
 
-func readObject(d *jsontext.Decoder) (any, error) {
+func readAnyObject(d *jsontext.Decoder) (any, error) {
 	object := make(map[string]any, 8)
 	for d.PeekKind() != '}' {
 		name, err := d.ReadToken()
@@ -255,7 +255,7 @@ func readObject(d *jsontext.Decoder) (any, error) {
 			return nil, err
 		}
 		key := name.String()
-		if object[key], err = readValue(d); err != nil {
+		if object[key], err = readAny(d); err != nil {
 			return nil, err
 		}
 	}
@@ -263,10 +263,10 @@ func readObject(d *jsontext.Decoder) (any, error) {
 	return object, err
 }
 
-func readArray(d *jsontext.Decoder) (any, error) {
+func readAnyArray(d *jsontext.Decoder) (any, error) {
 	array := []any{}
 	for d.PeekKind() != ']' {
-		value, err := readValue(d)
+		value, err := readAny(d)
 		if err != nil {
 			return nil, err
 		}

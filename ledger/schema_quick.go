@@ -26,12 +26,12 @@ type quickMember struct {
 	accept func(raw jsontext.Value) bool
 }
 
-// annotations are the keywords that judge nothing.
-var annotations = []string{"DraftVersion", "Location", "Title", "Description", "Comment", "Examples", "Default", "Deprecated"}
+// annotationKeywords are the keywords that judge nothing.
+var annotationKeywords = []string{"DraftVersion", "Location", "Title", "Description", "Comment", "Examples", "Default", "Deprecated"}
 
 // newQuickSchema returns nil when the schema is not a plain one.
 func newQuickSchema(schema *jsonschema.Schema) *quickSchema {
-	if !onlyUses(schema, "Types", "Required", "Properties") || typeOf(schema) != "object" || len(schema.Required) > 64 {
+	if !onlyUses(schema, "Types", "Required", "Properties") || soleType(schema) != "object" || len(schema.Required) > 64 {
 		return nil
 	}
 	q := &quickSchema{members: make(map[string]quickMember)}
@@ -56,7 +56,7 @@ func newQuickSchema(schema *jsonschema.Schema) *quickSchema {
 
 // newQuickValue returns the check of one member, nil when its schema is not a plain one.
 func newQuickValue(schema *jsonschema.Schema) func(jsontext.Value) bool {
-	switch t := typeOf(schema); {
+	switch t := soleType(schema); {
 	case t == "string" && onlyUses(schema, "Types", "Enum", "MinLength", "Pattern"):
 		return newQuickString(schema)
 	case t == "integer" && onlyUses(schema, "Types"):
@@ -148,15 +148,15 @@ func onlyUses(schema *jsonschema.Schema, keywords ...string) bool {
 	v := reflect.ValueOf(*schema)
 	for i := range v.NumField() {
 		field := v.Type().Field(i)
-		if field.IsExported() && !v.Field(i).IsZero() && !slices.Contains(annotations, field.Name) && !slices.Contains(keywords, field.Name) {
+		if field.IsExported() && !v.Field(i).IsZero() && !slices.Contains(annotationKeywords, field.Name) && !slices.Contains(keywords, field.Name) {
 			return false
 		}
 	}
 	return true
 }
 
-// typeOf returns the one type that the schema allows, "" when there is not exactly one.
-func typeOf(schema *jsonschema.Schema) string {
+// soleType returns the one type that the schema allows, "" when there is not exactly one.
+func soleType(schema *jsonschema.Schema) string {
 	if schema.Types == nil {
 		return ""
 	}

@@ -80,7 +80,7 @@ func (r *schemaReport) walk(e *jsonschema.ValidationError) {
 // walkPropertyNames reports a member whose name is not allowed. The validator's location of this one
 // error may have been overwritten by that of a neighbour, so it is used only if the member is there.
 func (r *schemaReport) walkPropertyNames(at []string, name string) {
-	if object, ok := lookup(r.root, at).(map[string]any); ok {
+	if object, ok := memberAt(r.root, at).(map[string]any); ok {
 		if _, ok := object[name]; ok {
 			r.addMembers(at, []string{name}, "has a name that is not allowed")
 			return
@@ -89,8 +89,8 @@ func (r *schemaReport) walkPropertyNames(at []string, name string) {
 	r.add(nil, "holds a member whose name is not allowed")
 }
 
-// lookup returns the value at path, nil when there is none.
-func lookup(value any, path []string) any {
+// memberAt returns the value at path, nil when there is none.
+func memberAt(value any, path []string) any {
 	for _, step := range path {
 		switch v := value.(type) {
 		case map[string]any:
@@ -138,17 +138,17 @@ func ruleText(k jsonschema.ErrorKind) string {
 	case *kind.Pattern:
 		return "must match the pattern " + k.Want
 	case *kind.MinLength:
-		return atLeast(k.Want, "character")
+		return atLeastText(k.Want, "character")
 	case *kind.MaxLength:
-		return atMost(k.Want, "character")
+		return atMostText(k.Want, "character")
 	case *kind.MinItems:
-		return atLeast(k.Want, "item")
+		return atLeastText(k.Want, "item")
 	case *kind.MaxItems:
-		return atMost(k.Want, "item")
+		return atMostText(k.Want, "item")
 	case *kind.MinProperties:
-		return atLeast(k.Want, "member")
+		return atLeastText(k.Want, "member")
 	case *kind.MaxProperties:
-		return atMost(k.Want, "member")
+		return atMostText(k.Want, "member")
 	case *kind.Minimum:
 		return "must be at least " + numberText(k.Want)
 	case *kind.Maximum:
@@ -205,14 +205,14 @@ func valuesText(values []any) string {
 	return strings.Join(words, ", ")
 }
 
-func atLeast(n int, unit string) string {
+func atLeastText(n int, unit string) string {
 	if n == 1 {
 		return "must not be empty"
 	}
 	return fmt.Sprintf("must have at least %d %ss", n, unit)
 }
 
-func atMost(n int, unit string) string {
+func atMostText(n int, unit string) string {
 	if n == 1 {
 		return "must have at most 1 " + unit
 	}

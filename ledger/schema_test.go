@@ -36,8 +36,8 @@ func schemaFolder(t *testing.T, files ...string) string {
 	return dir
 }
 
-// list writes errors as "path message" lines, short to compare.
-func list(errs []FieldError) []string {
+// errorLines writes errors as "path message" lines, short to compare.
+func errorLines(errs []FieldError) []string {
 	var lines []string
 	for _, e := range errs {
 		lines = append(lines, strings.TrimPrefix(e.Path, "/payload")+" "+e.Message)
@@ -106,7 +106,7 @@ func TestValidateBuiltin(t *testing.T) {
 		{"lease_contract", `{"anything":[1,2]}`, nil},
 		{"", `{}`, nil},
 	} {
-		if diff := cmp.Diff(tc.want, list(schemas.Validate(tc.contractType, []byte(tc.payload)))); diff != "" {
+		if diff := cmp.Diff(tc.want, errorLines(schemas.Validate(tc.contractType, []byte(tc.payload)))); diff != "" {
 			t.Errorf("%s %s (-want +got):\n%s", tc.contractType, tc.payload, diff)
 		}
 	}
@@ -116,7 +116,7 @@ func TestValidateTextThatIsNotJSON(t *testing.T) {
 	schemas := loadSchemas(t, "")
 	for _, payload := range []string{``, `{`, `{"a"}`, `nope`, `{"a":secret}`} {
 		errs := schemas.Validate("talent_contract", []byte(payload))
-		if got, want := list(errs), []string{" must be one JSON value"}; !slices.Equal(got, want) {
+		if got, want := errorLines(errs), []string{" must be one JSON value"}; !slices.Equal(got, want) {
 			t.Errorf("%q: got %q, want %q", payload, got, want)
 		}
 	}
@@ -130,7 +130,7 @@ func TestValidateRules(t *testing.T) {
 	}{
 		{"anything", `true`, `{"a":1}`, nil},
 		{"nothing", `false`, `{"a":1}`, []string{" is not allowed"}},
-		{"no schema but annotations", `{"title":"t","description":"d"}`, `{"a":1}`, nil},
+		{"no schema but annotationKeywords", `{"title":"t","description":"d"}`, `{"a":1}`, nil},
 		{"two types", `{"properties":{"a":{"type":["string","null"]}}}`, `{"a":7}`, []string{"/a must be null or a string"}},
 		{"const", `{"properties":{"a":{"const":"x"},"b":{"const":{"k":1}}}}`, `{"a":1,"b":2}`, []string{"/a must be x", `/b must be {"k":1}`}},
 		{"mixed enum", `{"properties":{"a":{"enum":["", 1, null]}}}`, `{"a":2}`, []string{`/a must be one of "", 1, null`}},
@@ -155,7 +155,7 @@ func TestValidateRules(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			schemas := loadSchemas(t, schemaFolder(t, "x.json", tc.schema))
-			if diff := cmp.Diff(tc.want, list(schemas.Validate("x", []byte(tc.payload)))); diff != "" {
+			if diff := cmp.Diff(tc.want, errorLines(schemas.Validate("x", []byte(tc.payload)))); diff != "" {
 				t.Errorf("%s under %s (-want +got):\n%s", tc.payload, tc.schema, diff)
 			}
 		})
@@ -209,7 +209,7 @@ func TestHugeExponentsCostNothing(t *testing.T) {
 	runtime.ReadMemStats(&after)
 
 	want := []string{"/b must be an integer", "/e must be at least 0", "/f must be at most 5", "/g must be one of 1, 2", "/i must be an integer"}
-	if diff := cmp.Diff(want, list(errs)); diff != "" {
+	if diff := cmp.Diff(want, errorLines(errs)); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	if got := after.TotalAlloc - before.TotalAlloc; got > 1<<20 {
@@ -240,7 +240,7 @@ func TestLoadSchemasFromFolder(t *testing.T) {
 		{"strict_payment", `{"amount":1,"currency":"EUR","paymentId":"p","status":"failed","timestamp":1}`, []string{"/invoice is required"}},
 		{"strict_payment", `{"amount":1,"currency":"EUR","invoice":1,"paymentId":"p","status":"failed"}`, []string{"/timestamp is required"}},
 	} {
-		if got := list(schemas.Validate(tc.contractType, []byte(tc.payload))); !slices.Equal(got, tc.want) {
+		if got := errorLines(schemas.Validate(tc.contractType, []byte(tc.payload))); !slices.Equal(got, tc.want) {
 			t.Errorf("%s %s: got %q, want %q", tc.contractType, tc.payload, got, tc.want)
 		}
 	}
@@ -309,7 +309,7 @@ func FuzzValidate(f *testing.F) {
 				}
 			}
 			dec := new(payloadDecoder)
-			whole, err := decodeValue(dec.reset(value))
+			whole, err := decodeAny(dec.reset(value))
 			if err != nil {
 				t.Fatalf("%s: %v", payload, err)
 			}
