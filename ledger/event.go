@@ -151,7 +151,7 @@ func (m *members) slot(name string) (*[]byte, string) {
 func (p *parser) fields(m members) {
 	p.ev.ContractID = p.id("contractId", m.contractID)
 	p.ev.EventID = p.id("eventId", m.eventID)
-	if k := kind(m.payload); k != '{' && (!p.array || k != '[') {
+	if k := kindOf(m.payload); k != '{' && (!p.array || k != '[') {
 		p.wrong("payload", m.payload, "must be an object")
 	}
 	p.ev.Sequence = p.integer("sequence", m.sequence)
@@ -189,7 +189,7 @@ func (p *parser) id(name string, raw []byte) string {
 
 // integer reads an integral number from 0 to MaxInteger, however it is written: 3, 3.0, 3e0.
 func (p *parser) integer(name string, raw []byte) int64 {
-	if kind(raw) == '0' {
+	if kindOf(raw) == '0' {
 		var buf [32]byte
 		if digits, err := canonical.AppendNumber(buf[:0], raw); err == nil {
 			if n, err := strconv.ParseInt(string(digits), 10, 64); err == nil && n >= 0 && n <= MaxInteger {
@@ -203,7 +203,7 @@ func (p *parser) integer(name string, raw []byte) int64 {
 
 // payload makes the canonical form of the payload and its hash.
 func (p *parser) payload(raw []byte, received int) *Rejection {
-	if k := kind(raw); k != '{' && k != '[' {
+	if k := kindOf(raw); k != '{' && k != '[' {
 		return nil
 	}
 	tooLarge := func(n int) *Rejection {
@@ -237,8 +237,8 @@ func (p *parser) wrong(name string, raw []byte, message string) {
 
 var pointerEscape = strings.NewReplacer("~", "~0", "/", "~1") // RFC 6901 section 3
 
-// kind is the first byte of a JSON value, with '0' for every number; 0 for no value.
-func kind(raw []byte) jsontext.Kind {
+// kindOf is the first byte of a JSON value, with '0' for every number; 0 for no value.
+func kindOf(raw []byte) jsontext.Kind {
 	if len(raw) == 0 {
 		return 0
 	}
@@ -247,7 +247,7 @@ func kind(raw []byte) jsontext.Kind {
 
 // text is the value of a JSON string.
 func text(raw []byte) (string, bool) {
-	if kind(raw) != '"' {
+	if kindOf(raw) != '"' {
 		return "", false
 	}
 	b, err := jsontext.AppendUnquote(nil, raw)
