@@ -65,6 +65,15 @@ type Entry struct {
 // Key is the entry's deduplication key, for accepted events.
 func (e *Entry) Key() Key { return e.Header.Key() }
 
+// Seal computes the hashes of an entry whose other members are final, as it is expected to be stored.
+func (e *Entry) Seal() {
+	if e.Header.Type == EventAccepted {
+		e.Body.EventHash = EventHashOf(&e.Header, e.Body.PayloadHash, e.Body.Signature)
+		e.Body.bind(e.Window, Decision{RecordedAt: e.Header.RecordedAt})
+	}
+	e.Header.Commitment = e.Body.CommitmentTo(&e.Header)
+}
+
 // Record completes the entry's record for its place behind head. changed says that the body is
 // not the one in the entry, because what was expected of the key or the clock did not hold.
 func (e *Entry) Record(d Decision, head StreamHead, at Position) (r Record, changed bool) {

@@ -219,17 +219,8 @@ func (l *Ledger) entry(req Request, ev *Event, now int64) *Entry {
 	if e.OutOfTime != nil && e.OutOfTime.Code == CodeTooOld && req.Source.AcceptLate {
 		e.OutOfTime, e.Body.Late = nil, true
 	}
-	e.seal()
+	e.Seal()
 	return e
-}
-
-// seal computes the hashes of an entry whose other members are final.
-func (e *Entry) seal() {
-	if e.Body.Payload != nil {
-		e.Body.EventHash = EventHashOf(&e.Header, e.Body.PayloadHash, e.Body.Signature)
-	}
-	e.Body.bind(e.Window, Decision{RecordedAt: e.Header.RecordedAt})
-	e.Header.Commitment = e.Body.CommitmentTo(&e.Header)
 }
 
 // append sends the events that could be accepted to the store.
@@ -361,7 +352,7 @@ func (l *Ledger) rejectionEntry(req Request, d *draft, now int64) *Entry {
 	if ev.Payload != nil && d.result.HasKey {
 		e.Body.EventHash = EventHashOf(&e.Header, ev.PayloadHash, ev.Signature)
 	}
-	e.Header.Commitment = e.Body.CommitmentTo(&e.Header)
+	e.Seal()
 	return e
 }
 
@@ -384,6 +375,6 @@ func Creation(now time.Time) *Entry {
 		Generation: Absent, RecordedAt: now.UnixMilli(),
 	}}
 	e.Body = Body{Supersedes: Absent, CorrelationID: uuid.NewString(), Salt: newSalt()}
-	e.Header.Commitment = e.Body.CommitmentTo(&e.Header)
+	e.Seal()
 	return e
 }

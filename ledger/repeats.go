@@ -194,7 +194,7 @@ func (l *Ledger) countEntries(counts []Count, now int64) []*Entry {
 			Generation: Absent, RecordedAt: now,
 		}}
 		e.Body = Body{Counts: part, Supersedes: Absent, Salt: newSalt()}
-		e.Header.Commitment = e.Body.CommitmentTo(&e.Header)
+		e.Seal()
 		entries = append(entries, e)
 	}
 	return entries
