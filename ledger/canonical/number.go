@@ -17,8 +17,8 @@ const MaxNumberLen = 1100
 // gains a point and e+1099, one with an exponent gains a point, a sign and one more exponent digit.
 const maxGrowth = len(".e+1099")
 
-// AppendNumber appends the canonical form of one JSON number literal. Errors: a [*SyntaxError] when the literal is not one,
-// [ErrNumber] when it is too long; then dst is returned as it came.
+// AppendNumber appends the canonical form of one JSON number literal. Errors: a [*SyntaxError] when the literal is not one, a
+// [*LimitError] wrapping [ErrNumber] when it is too long; then dst is returned as it came.
 func AppendNumber(dst, literal []byte) ([]byte, error) {
 	p := parser{src: literal}
 	out, err := p.number(dst)
@@ -34,14 +34,15 @@ func AppendNumber(dst, literal []byte) ([]byte, error) {
 // number reads a number. What follows it is looked at by the caller.
 func (p *parser) number(dst []byte) ([]byte, error) {
 	start := p.pos
+	if digits := p.digits(); len(digits) > 0 && len(digits) <= 15 && digits[0] != '0' && !p.at(".eE") {
+		return append(dst, digits...), nil // a short integer is its own canonical form
+	}
+	p.pos = start
 	lit, err := p.scanNumber()
 	if err != nil {
 		return dst, err
 	}
 	text := p.src[start:p.pos]
-	if lit.fraction == nil && lit.exponent == nil && len(lit.integer) <= 15 && string(text) != "-0" {
-		return append(dst, text...), nil // a short integer is its own canonical form
-	}
 	if len(text) > MaxNumberLen+maxGrowth {
 		return dst, &LimitError{Err: ErrNumber}
 	}
@@ -58,16 +59,16 @@ type literal struct {
 	integer, fraction, exponent []byte
 }
 
+// scanNumber consumes a number.
 func (p *parser) scanNumber() (lit literal, err error) {
-	if lit.negative = p.skip("-"); lit.negative && p.pos == len(p.src) {
-		return lit, p.syntax("expected a digit")
-	}
+	lit.negative = p.skip("-")
 	switch lit.integer = p.digits(); {
 	case len(lit.integer) == 0 && lit.negative:
 		return lit, p.syntax("expected a digit")
 	case len(lit.integer) == 0:
 		return lit, p.syntax("expected a value")
 	case len(lit.integer) > 1 && lit.integer[0] == '0':
+		p.pos -= len(lit.integer) - 1
 		return lit, p.syntax("number with a leading zero")
 	}
 	if p.skip(".") {
@@ -86,13 +87,18 @@ func (p *parser) scanNumber() (lit literal, err error) {
 	return lit, nil
 }
 
+// at reports whether the next byte is one of set.
+func (p *parser) at(set string) bool {
+	return p.pos < len(p.src) && strings.IndexByte(set, p.src[p.pos]) >= 0
+}
+
 // skip consumes the next byte when it is one of set.
 func (p *parser) skip(set string) bool {
-	if p.pos == len(p.src) || strings.IndexByte(set, p.src[p.pos]) < 0 {
-		return false
+	ok := p.at(set)
+	if ok {
+		p.pos++
 	}
-	p.pos++
-	return true
+	return ok
 }
 
 // digits consumes and returns decimal digits.
