@@ -94,7 +94,7 @@ func (p *parser) word(dst []byte, want string) ([]byte, error) {
 	return append(dst, want...), nil
 }
 
-// array reads an array that is the depth-th around its elements.
+// array reads an array; its elements are inside depth arrays and objects.
 func (p *parser) array(dst []byte, depth int) ([]byte, error) {
 	p.pos++
 	dst = append(dst, '[')

@@ -135,11 +135,12 @@ func (lit literal) append(dst []byte) []byte {
 	return appendScientific(dst, digits, far.Add(far, big.NewInt(shift)).Append(nil, 10))
 }
 
-// appendDecimal appends the canonical form of d.ddd × 10^exponent; digits has no zero at either end.
+// appendDecimal appends the canonical form of d.ddd × 10^exponent; digits has no zero at either end. RFC 8785 writes numbers
+// from 1e-6 to just under 1e21 without an exponent, so only there its text and the exact decimal can differ.
 func appendDecimal(dst, digits []byte, exponent int64) []byte {
-	if len(digits) <= 17 && -324 <= exponent && exponent <= 308 {
-		out := appendES6(dst, digits, int(exponent))
-		if isDouble(out[len(dst):], len(digits), exponent) {
+	if -6 <= exponent && exponent <= 20 {
+		out := appendPlain(dst, digits, int(exponent)+1)
+		if isDouble(out[len(dst):], len(digits)) {
 			return out
 		}
 	}
@@ -147,25 +148,21 @@ func appendDecimal(dst, digits []byte, exponent int64) []byte {
 	return appendScientific(dst, digits, strconv.AppendInt(room[:0], exponent, 10))
 }
 
-// isDouble reports whether text is what RFC 8785, section 3.2.2.3, writes for the double nearest to it. No double needs more
-// than 17 digits, and up to 15 digits (IEEE 754's DBL_DIG) every decimal in the range of normal doubles is the shortest
-// text of its double.
-func isDouble(text []byte, digits int, exponent int64) bool {
-	if digits <= 15 && -307 <= exponent && exponent <= 307 {
-		return true
+// isDouble reports whether text, which has so many significant digits, is what RFC 8785, section 3.2.2.3, writes for the
+// double nearest to it. Every decimal of up to 15 digits is (IEEE 754's DBL_DIG), and none of more than 17.
+func isDouble(text []byte, digits int) bool {
+	if digits <= 15 || digits > 17 {
+		return digits <= 15
 	}
 	var room [32]byte
 	double, err := strconv.ParseFloat(string(text), 64)
 	return err == nil && bytes.Equal(jsontext.AppendFloat(room[:0], double, 64), text)
 }
 
-// appendES6 appends d.ddd × 10^exponent as ECMAScript writes a Number of these digits (ECMA-262, Number::toString).
-func appendES6(dst, digits []byte, exponent int) []byte {
+// appendPlain appends 0.ddd × 10^point without an exponent.
+func appendPlain(dst, digits []byte, point int) []byte {
 	const zeros = "00000000000000000000"
-	switch point := exponent + 1; { // digits before the decimal point
-	case point <= -6 || point > 21:
-		var room [4]byte
-		return appendScientific(dst, digits, strconv.AppendInt(room[:0], int64(exponent), 10))
+	switch {
 	case point <= 0:
 		return append(append(append(dst, "0."...), zeros[:-point]...), digits...)
 	case point < len(digits):
