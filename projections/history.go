@@ -53,6 +53,8 @@ func newHistory(t *table) folder {
 	return h
 }
 
+func (h *history) prepare([]ledger.Record) {}
+
 func (h *history) fold(r *ledger.Record) error {
 	switch r.Header.Type {
 	case ledger.EventAccepted, ledger.EventRejected:

@@ -79,6 +79,8 @@ type projection struct {
 
 // folder takes records in. It belongs to one goroutine at a time.
 type folder interface {
+	// prepare is told which records will be folded next, to read what it will need all at once.
+	prepare(recs []ledger.Record)
 	// fold takes one record in. It may change rows of the table. An error is the record's fault.
 	fold(r *ledger.Record) error
 	// finish changes the rows that several of the folded records change. What comes of it must not
@@ -518,6 +520,7 @@ func (r *rows) take(b *pebble.Batch, recs []ledger.Record) *Failure {
 		r.folder = r.open(&r.table)
 	}
 	recs = r.due(recs)
+	r.folder.prepare(recs)
 	for i := range recs {
 		if err := r.safely(&recs[i]); err != nil {
 			return &Failure{recs[i].Position, err.Error()}

@@ -129,6 +129,35 @@ func (t *table) get(key []byte) []byte {
 	return val
 }
 
+// manyRows is from how many rows on it is cheaper to walk to them than to look each one up.
+const manyRows = 32
+
+// getAll hands out the rows under tag and the texts, nil where there is none. Where they are many,
+// it walks over them in order.
+func (t *table) getAll(tag byte, texts []string, use func(text string, val []byte)) {
+	if len(texts) < manyRows {
+		for _, text := range texts {
+			use(text, t.get(t.keyOf(tag, text)))
+		}
+		return
+	}
+	it, err := t.db.NewIter(&pebble.IterOptions{LowerBound: t.prefix.key(tag), UpperBound: t.prefix.key(tag + 1)})
+	if err != nil {
+		t.fail(err)
+		return
+	}
+	slices.Sort(texts)
+	for _, text := range texts {
+		key := t.keyOf(tag, text)
+		if it.SeekGE(key) && bytes.Equal(it.Key(), key) {
+			use(text, it.Value())
+			continue
+		}
+		use(text, nil)
+	}
+	t.fail(errors.Join(it.Error(), it.Close()))
+}
+
 // putNext writes a row whose key is behind those of its kind that were written before.
 func (t *table) putNext(key, val []byte) { t.fail(t.batch.Set(key, val, nil)) }
 
