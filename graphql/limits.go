@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/graphql-go/graphql/gqlerrors"
 	"github.com/graphql-go/graphql/language/ast"
@@ -18,6 +19,7 @@ import (
 type Limits struct {
 	Body    int // bytes of a request's body; 128 KiB
 	Query   int // bytes of the query; 16 KiB
+	Line    int // bytes of one line of the query: the library's errors cost its square; 4 KiB
 	Tokens  int // of the query; 1000
 	Nesting int // of braces, brackets and parentheses, and of fields once fragments are spread; 15
 	Aliases int // 30
@@ -28,7 +30,7 @@ type Limits struct {
 
 func (l *Limits) defaults() {
 	for field, def := range map[*int]int{
-		&l.Body: 128 << 10, &l.Query: 16 << 10, &l.Tokens: 1000, &l.Nesting: 15, &l.Aliases: 30, &l.Repeats: 20, &l.Cost: 50_000, &l.Answer: 8 << 20,
+		&l.Body: 128 << 10, &l.Query: 16 << 10, &l.Line: 4 << 10, &l.Tokens: 1000, &l.Nesting: 15, &l.Aliases: 30, &l.Repeats: 20, &l.Cost: 50_000, &l.Answer: 8 << 20,
 	} {
 		if *field == 0 {
 			*field = def
@@ -41,6 +43,11 @@ func (l *Limits) defaults() {
 func (l *Limits) scan(query string, introspection bool) error {
 	if len(query) > l.Query {
 		return refused("QUERY_TOO_LARGE", "the query has %d bytes, the limit is %d", len(query), l.Query)
+	}
+	for line := range strings.Lines(query) {
+		if len(line) > l.Line {
+			return refused("LINE_TOO_LONG", "a line of the query has %d bytes, the limit is %d: put it on several lines", len(line), l.Line)
+		}
 	}
 	next := lexer.Lex(source.NewSource(&source.Source{Body: []byte(query), Name: "query"}))
 	s := scanner{limits: l, introspection: introspection}
