@@ -125,8 +125,8 @@ func (c cursor) after(recs []ledger.Record) cursor {
 // set says which generations of a projection's rows there are; 0 is none.
 type set struct{ active, building byte }
 
-// rows is one generation of a projection's rows and who writes it. It is guarded by applying, and
-// what States shows of it by mu as well.
+// rows is one generation of a projection's rows and who writes it. Who changes it holds applying,
+// and mu as well for what States shows of it: at, failure and joined.
 type rows struct {
 	projection
 	table
@@ -145,23 +145,25 @@ type Projections struct {
 	ledgerID string
 	known    []projection
 
+	sets map[string]*pair
+
 	jobs  chan *rows    // to be brought up to the others
 	flush chan struct{} // many records were taken in
 
-	applying sync.Mutex // held while rows change
+	applying sync.Mutex // held while rows change; guards the next two
 	unsaved  int64      // records since the last flush
 	group    []*rows    // follow together
 
-	mu     sync.RWMutex // guards all below
-	sets   map[string]*pair
-	at     cursor          // of the group
+	mu     sync.RWMutex    // guards all below and what is in the pairs; taken after applying
+	at     cursor          // of the group; changes with applying held too
 	seen   ledger.Position // head of the ledger when the last batch was read
 	behind int64           // records between at and seen
 	broken bool            // the ledger cannot be followed for now
 	moved  chan struct{}   // closed when a cursor moves
 }
 
-// pair is a projection's rows that answer and those that are being built; nil for none.
+// pair is a projection's rows that answer and those that are being built, nil for none. It changes
+// with applying and mu held.
 type pair struct {
 	id               byte
 	active, building *rows
@@ -254,7 +256,13 @@ func (p *Projections) assemble(head ledger.Position) {
 	}
 }
 
-func (p *Projections) join(r *rows) { r.joined, p.group = true, append(p.group, r) }
+// join makes the rows part of the group. It is called with applying held.
+func (p *Projections) join(r *rows) {
+	p.group = append(p.group, r)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r.joined = true
+}
 
 func (p *Projections) loadPair(b *pebble.Batch, known projection) (*pair, error) {
 	s := set{active: 1}
