@@ -2,9 +2,13 @@ package rest
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"time"
+
+	"github.com/talenttrust/auditledger/projections"
 )
 
 // Check says why a part of the service is not as it must be; nil when it is.
@@ -26,7 +30,9 @@ func (s *server) readyz(w http.ResponseWriter, r *http.Request) {
 		Checks map[string]string `json:"checks"`
 	}{"ready", map[string]string{}}
 	status := http.StatusOK
-	for name, check := range s.Checks {
+	checks := map[string]Check{"projections": s.projectionsReady}
+	maps.Copy(checks, s.Checks)
+	for name, check := range checks {
 		answer.Checks[name] = "ok"
 		if err := check(ctx); err != nil {
 			s.Logger.LogAttrs(ctx, slog.LevelWarn, "not ready", slog.String("check", name), slog.Any("error", err))
@@ -34,6 +40,20 @@ func (s *server) readyz(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	s.write(w, r, status, answer)
+}
+
+// projectionsReady says which projection has failed or is too far behind.
+func (s *server) projectionsReady(ctx context.Context) error {
+	states, err := s.query.States(ctx)
+	if err != nil {
+		return err
+	}
+	for _, st := range states {
+		if st.State == projections.Failed || st.Lag > s.MaxLag {
+			return fmt.Errorf("projection %s is %s, %d records behind", st.Name, st.State, st.Lag)
+		}
+	}
+	return nil
 }
 
 func (s *server) openAPI(w http.ResponseWriter, _ *http.Request) {

@@ -26,12 +26,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/talenttrust/auditledger/ledger"
+	"github.com/talenttrust/auditledger/projections"
 )
 
-// Config is what the service is made of. Ledger and Auth are needed.
+// Config is what the service is made of. The first three are needed.
 type Config struct {
-	Ledger *ledger.Ledger // takes the events
-	Auth   *Auth          // knows who may do what
+	Ledger      *ledger.Ledger           // takes the events
+	Projections *projections.Projections // answer the reads
+	Auth        *Auth                    // knows who may do what
 
 	MaxEvents   int           // of one request; 1000 when 0
 	MaxBody     int64         // bytes of a body, as sent and decompressed; 8 MiB when 0
@@ -39,10 +41,12 @@ type Config struct {
 	Timeout     time.Duration // of a request once its body is there; 15 s when 0
 	BodyTimeout time.Duration // in which a body must arrive; 30 s when 0
 
+	MaxLag   int64                // records a projection may be behind and still be ready; 100,000 when 0
 	Checks   map[string]Check     // what /readyz asks besides the projections, by name
 	Extra    func(chi.Router)     // further routes for auditors
 	Registry *prometheus.Registry // what /metrics shows; its own when nil
 	Logger   *slog.Logger         // slog.Default() when nil
+	Now      func() time.Time     // at which keys are active; time.Now when nil
 }
 
 //go:embed openapi.yaml
@@ -51,6 +55,7 @@ var openAPI []byte
 type server struct {
 	Config
 	*decoders
+	query   *projections.Query
 	slots   chan struct{} // one token per request with a body
 	metrics metrics
 }
@@ -62,9 +67,13 @@ func New(c Config) http.Handler {
 	c.MaxInflight = or(c.MaxInflight, 64)
 	c.Timeout = or(c.Timeout, 15*time.Second)
 	c.BodyTimeout = or(c.BodyTimeout, 30*time.Second)
+	c.MaxLag = or(c.MaxLag, 100_000)
 	c.Registry = or(c.Registry, prometheus.NewRegistry())
 	c.Logger = or(c.Logger, slog.Default())
-	s := &server{Config: c, decoders: newDecoders(), slots: make(chan struct{}, c.MaxInflight)}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	s := &server{Config: c, decoders: newDecoders(), query: c.Projections.Query(), slots: make(chan struct{}, c.MaxInflight)}
 	s.metrics = s.newMetrics()
 	return s.routes()
 }
@@ -95,11 +104,17 @@ func (s *server) routes() http.Handler {
 	})
 	r.Group(func(r chi.Router) {
 		r.Use(s.require(RoleAuditor))
+		r.Get("/api/v1/stats", s.get(s.stats))
+		r.Get("/api/v1/contracts", s.get(s.contracts))
+		r.Get("/api/v1/contracts/{contractId}/history", s.get(s.history))
+		r.Get("/api/v1/contracts/{contractId}/events/{eventId}/{sequence}", s.get(s.event))
+		r.Get("/api/v1/projections", s.get(s.projectionStates))
 		r.Method(http.MethodGet, "/metrics", s.metrics.handler)
 		if s.Extra != nil {
 			s.Extra(r)
 		}
 	})
+	r.With(s.require(RoleAdmin)).Post("/api/v1/projections/{name}/rebuild", s.handle(s.rebuild))
 	return r
 }
 

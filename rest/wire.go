@@ -12,6 +12,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/talenttrust/auditledger/ledger"
+	"github.com/talenttrust/auditledger/projections"
 )
 
 // itemStatus is the HTTP status of each code that a single event can be rejected with.
@@ -86,9 +87,14 @@ func retry(code, detail string, cause error) *Problem {
 // problemOf is the one place that turns errors of the ledger and of the projections into problems.
 func problemOf(err error) *Problem {
 	var p *Problem
+	var parameter *projections.ParameterError
 	switch {
 	case errors.As(err, &p):
 		return p
+	case errors.As(err, &parameter):
+		return invalidParameter(parameterName(parameter.Name), parameter.Rule)
+	case errors.Is(err, projections.ErrNotCaughtUp):
+		return retry("not_caught_up", "the position in atLeast is not in the answers yet; ask again", err)
 	case errors.Is(err, ledger.ErrBeyondHead):
 		return &Problem{Code: "invalid_parameter", Detail: "the position is beyond the head of this ledger", cause: err}
 	case errors.Is(err, ledger.ErrBusy):
@@ -99,6 +105,17 @@ func problemOf(err error) *Problem {
 		return retry("busy", "the request took too long; send it again", err)
 	}
 	return &Problem{Code: "internal", Detail: "the request failed for a reason that is not its own", cause: err}
+}
+
+// parameterName is the name that a parameter of the projections has here.
+func parameterName(name string) string {
+	switch name {
+	case "after":
+		return "cursor"
+	case "first":
+		return "limit"
+	}
+	return name
 }
 
 // fail answers with the problem that err is.
