@@ -5,7 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
+	"math"
+	"slices"
 	"time"
+
+	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/talenttrust/auditledger/ledger"
 )
@@ -115,16 +120,13 @@ type HistoryPage struct {
 	Info    PageInfo
 	AsOf    ledger.Position
 
-	q   *Query
-	req HistoryRequest
+	q       *Query
+	req     HistoryRequest
+	cursors cursors
 }
 
 // Cursor is the cursor of the i-th entry of the page.
-func (p *HistoryPage) Cursor(i int) string { return "" }
-
-// Total is how many entries all pages have together. It is counted when asked for; nil when the
-// history is filtered and more than MaxTotal entries are left.
-func (p *HistoryPage) Total(ctx context.Context) (*int64, error) { return nil, errors.ErrUnsupported }
+func (p *HistoryPage) Cursor(i int) string { return p.cursors.at(i) }
 
 // MaxTotal is how far the entries of a filtered list are counted.
 const MaxTotal = 10_000
@@ -223,15 +225,13 @@ type ContractPage struct {
 	Info      PageInfo
 	AsOf      ledger.Position
 
-	q   *Query
-	req ContractsRequest
+	q       *Query
+	req     ContractsRequest
+	cursors cursors
 }
 
 // Cursor is the cursor of the i-th contract of the page.
-func (p *ContractPage) Cursor(i int) string { return "" }
-
-// Total is how many contracts all pages have together, as in HistoryPage.
-func (p *ContractPage) Total(ctx context.Context) (*int64, error) { return nil, errors.ErrUnsupported }
+func (p *ContractPage) Cursor(i int) string { return p.cursors.at(i) }
 
 // FindingKind says what an auditor should look at.
 type FindingKind string
@@ -262,11 +262,11 @@ type FindingPage struct {
 	Total    int64
 	AsOf     ledger.Position
 
-	cursors []string
+	cursors cursors
 }
 
 // Cursor is the cursor of the i-th finding of the page.
-func (p *FindingPage) Cursor(i int) string { return p.cursors[i] }
+func (p *FindingPage) Cursor(i int) string { return p.cursors.at(i) }
 
 // Condition is how a projection is doing.
 type Condition string
@@ -297,78 +297,510 @@ type Failure struct {
 
 // Query reads the projections. Every method sees one state of the rows, obeys its context, and is
 // safe for concurrent use. Parameters that break a rule give a *ParameterError.
-type Query struct{}
+type Query struct{ p *Projections }
+
+// Query returns the one way to read.
+func (p *Projections) Query() *Query { return &Query{p} }
+
+// moment is one state of all rows.
+type moment struct {
+	p    *Projections
+	snap *pebble.Snapshot
+}
+
+func (p *Projections) moment() moment { return moment{p, p.db.NewSnapshot()} }
+
+func (m *moment) close() error { return m.snap.Close() }
+
+// view returns the rows of the named projection that answer.
+func (m *moment) view(name string) (*view, error) {
+	pair, err := m.p.pair(name)
+	if err != nil {
+		return nil, err
+	}
+	id := pair.id
+	val, err := get(m.snap, metaKey("set", id))
+	if err != nil || len(val) != 2 {
+		return nil, errors.Join(err, fmt.Errorf("%s: which rows answer is not known", name))
+	}
+	v := &view{prefix: prefix{id, val[0]}, from: m.snap}
+	if val, err = get(m.snap, metaKey("cursor", v.prefix[:]...)); err != nil {
+		return nil, err
+	}
+	v.at, err = decodeCursor(val)
+	return v, err
+}
+
+// on reads in one state of the named projection's rows.
+func (q *Query) on(name string, read func(m *moment, v *view) error) (err error) {
+	m := q.p.moment()
+	defer func() { err = errors.Join(err, m.close()) }()
+	v, err := m.view(name)
+	if err != nil {
+		return err
+	}
+	return read(&m, v)
+}
+
+func (q *Query) sealer(query ...any) sealer { return newSealer(q.p.ledgerID, query...) }
+
+// settle says as of which position a page is read.
+func (q *Query) settle(ctx context.Context, p *paging, now ledger.Position) error {
+	if p.asOf == 0 {
+		p.asOf = now
+	}
+	if p.asOf <= now {
+		return nil
+	}
+	head, err := q.p.c.Reader.Head(ctx)
+	if err != nil {
+		return fmt.Errorf("read the head of the ledger: %w", err)
+	}
+	if p.asOf > head {
+		return &ParameterError{"asOf", "must not be beyond the head of the ledger"}
+	}
+	return fmt.Errorf("position %s is asked for: %w", p.asOf, ErrNotCaughtUp)
+}
 
 // Stats returns the numbers of the whole ledger or of a time range.
-func (q *Query) Stats(ctx context.Context, r StatsRequest) (Stats, error) {
-	return Stats{}, errors.ErrUnsupported
+func (q *Query) Stats(ctx context.Context, r StatsRequest) (s Stats, err error) {
+	in, all, err := r.hours()
+	if err != nil {
+		return s, err
+	}
+	if all && r.Bucket == NoBucket {
+		in = hours{allHours, allHours}
+	}
+	err = q.on("stats", func(m *moment, v *view) error {
+		contracts, err := m.view("contracts")
+		if err != nil {
+			return err
+		}
+		if err := s.read(ctx, v, contracts, in, r.Bucket); err != nil {
+			return err
+		}
+		s.AsOf.Position = v.at.position
+		if v.at.position > 0 {
+			s.AsOf.Time = time.UnixMilli(v.at.recordedAt).UTC()
+		}
+		s.Lag.Records, s.Lag.Milliseconds, err = q.p.lag(ctx, v.at)
+		return err
+	})
+	return s, err
+}
+
+func (s *Stats) read(ctx context.Context, v, contracts *view, in hours, bucket Bucket) (err error) {
+	width := uint64(1)
+	if bucket == Day {
+		width = 24
+	}
+	points := map[uint64]Tally{}
+	if err := v.tallies(ctx, in, width, points); err != nil {
+		return err
+	}
+	if err := contracts.tallies(ctx, in, width, points); err != nil {
+		return err
+	}
+	for _, hour := range slices.Sorted(maps.Keys(points)) {
+		s.add(points[hour])
+		if bucket != NoBucket {
+			s.Series = append(s.Series, Point{time.UnixMilli(int64(hour) * hourMillis).UTC(), points[hour]})
+		}
+	}
+	types, err := v.names(ctx, tagType, in)
+	if err != nil {
+		return err
+	}
+	s.ByContractType = topNames(types)
+	s.ByCode, err = v.names(ctx, tagCode, in)
+	return err
 }
 
 // Contracts lists contracts. As of a position there are those that had an entry by then; their
 // numbers are always the latest.
-func (q *Query) Contracts(ctx context.Context, r ContractsRequest) (ContractPage, error) {
-	return ContractPage{}, errors.ErrUnsupported
+func (q *Query) Contracts(ctx context.Context, r ContractsRequest) (page ContractPage, err error) {
+	p, err := r.Page.check(q.sealer("contracts", r.Search, r.Type, r.OrderBy))
+	if err != nil {
+		return page, err
+	}
+	err = q.on("contracts", func(m *moment, v *view) error {
+		if err := q.settle(ctx, &p, v.at.position); err != nil {
+			return err
+		}
+		from, err := r.list(ctx, m, v, p.asOf)
+		if err != nil {
+			return err
+		}
+		page = ContractPage{AsOf: p.asOf, q: q, req: r}
+		page.Contracts, page.cursors, page.Info, err = fetch(ctx, &p, from)
+		return err
+	})
+	return page, err
+}
+
+func (r *ContractsRequest) list(ctx context.Context, m *moment, v *view, asOf ledger.Position) (list[Contract], error) {
+	if r.OrderBy == ByContractID {
+		return v.byID(r, asOf), nil
+	}
+	history, err := m.view("history")
+	if err != nil {
+		return nil, err
+	}
+	return v.byActivity(r, asOf, func(id string) (ledger.Position, error) {
+		found, err := first(ctx, history.lines(&HistoryRequest{ContractID: id}, asOf), span{})
+		if err != nil || found == nil {
+			return 0, err
+		}
+		return *found, nil
+	}), nil
 }
 
 // Contract returns one contract, nil when it is not known.
-func (q *Query) Contract(ctx context.Context, contractID string) (*Contract, error) {
-	return nil, errors.ErrUnsupported
+func (q *Query) Contract(_ context.Context, contractID string) (found *Contract, err error) {
+	if !ledger.ValidID(contractID, ledger.MaxIDLen) {
+		return nil, nil
+	}
+	err = q.on("contracts", func(_ *moment, v *view) error {
+		c, err := v.contract(contractID)
+		if c != nil {
+			found = &c.Contract
+		}
+		return err
+	})
+	return found, err
 }
 
 // History returns a page of the history of a contract or of the whole ledger. An unknown contract's is empty.
-func (q *Query) History(ctx context.Context, r HistoryRequest) (HistoryPage, error) {
-	return HistoryPage{}, errors.ErrUnsupported
+func (q *Query) History(ctx context.Context, r HistoryRequest) (page HistoryPage, err error) {
+	if r.Status != "" && r.Status != ledger.StatusAccepted && r.Status != ledger.StatusRejected {
+		return page, &ParameterError{"status", "must be accepted or rejected"}
+	}
+	p, err := r.Page.check(q.sealer("history", r.ContractID, r.Filter, r.Order))
+	if err != nil {
+		return page, err
+	}
+	err = q.on("history", func(_ *moment, v *view) error {
+		if err := q.settle(ctx, &p, v.at.position); err != nil {
+			return err
+		}
+		page = HistoryPage{AsOf: p.asOf, q: q, req: r}
+		var found []ledger.Position
+		if found, page.cursors, page.Info, err = fetch(ctx, &p, v.lines(&r, p.asOf)); err != nil {
+			return err
+		}
+		page.Entries, err = v.entries(found)
+		return err
+	})
+	return page, err
 }
+
+// Total is how many entries all pages have together. It is counted when asked for; nil when the
+// history is filtered and more than MaxTotal entries are left.
+func (p *HistoryPage) Total(ctx context.Context) (n *int64, err error) {
+	err = p.q.on("history", func(m *moment, v *view) error {
+		if p.req.Filter != (Filter{}) {
+			n, err = count(ctx, v.lines(&p.req, p.AsOf), span{}, MaxTotal)
+			return err
+		}
+		n, err = p.all(ctx, m, v)
+		return err
+	})
+	return n, err
+}
+
+// all is how many entries there are without a filter: the newest one's ordinal, or for a contract
+// how many it has by now without those that came after the page.
+func (p *HistoryPage) all(ctx context.Context, m *moment, v *view) (*int64, error) {
+	if p.req.ContractID == "" {
+		n, err := v.ordinal(ctx, p.AsOf)
+		return &n, err
+	}
+	contracts, err := m.view("contracts")
+	if err != nil {
+		return nil, err
+	}
+	c, err := contracts.contract(p.req.ContractID)
+	if err != nil || contracts.at.position != v.at.position || c == nil {
+		return count(ctx, v.lines(&p.req, p.AsOf), span{}, math.MaxInt64)
+	}
+	r := HistoryRequest{ContractID: p.req.ContractID, Order: Asc}
+	n, err := count(ctx, v.lines(&r, v.at.position), span{after: appendNumbers(nil, uint64(p.AsOf))}, math.MaxInt64)
+	if err != nil {
+		return nil, err
+	}
+	*n = c.entries - *n
+	return n, nil
+}
+
+// Total is how many contracts all pages have together, as in HistoryPage.
+func (p *ContractPage) Total(ctx context.Context) (n *int64, err error) {
+	err = p.q.on("contracts", func(m *moment, v *view) error {
+		most := int64(MaxTotal)
+		if p.req.Search == "" && p.req.Type == "" {
+			if most = math.MaxInt64; v.at.position == p.AsOf {
+				all, err := v.counter(metricKey(v.prefix, allHours, metricContracts))
+				n = &all
+				return err
+			}
+		}
+		n, err = count(ctx, v.byID(&p.req, p.AsOf), span{}, most)
+		return err
+	})
+	return n, err
+}
+
+// followPage is how many entries Follow reads at once.
+const followPage = 500
 
 // Follow yields the entries after the position that meet the request's contract and filter, in ledger
 // order, then waits for more until ctx ends. Order and Page of the request are not used. The error
-// that ends it is the last thing yielded; ctx's end is one too.
+// that ends it is the last thing yielded; ctx's end is one too. ledger.ErrBeyondHead when after is
+// no position of this ledger yet.
 func (q *Query) Follow(ctx context.Context, r HistoryRequest, after ledger.Position) iter.Seq2[Entry, error] {
-	return func(yield func(Entry, error) bool) { yield(Entry{}, errors.ErrUnsupported) }
+	r.Order = Asc
+	return func(yield func(Entry, error) bool) {
+		if err := q.belowHead(ctx, after); err != nil {
+			yield(Entry{}, err)
+			return
+		}
+		for {
+			_, moved := q.p.reached(0)
+			found, to, err := q.following(ctx, &r, after)
+			for i := range found {
+				if !yield(found[i], nil) {
+					return
+				}
+			}
+			if err == nil && to == after {
+				err = await(ctx, moved)
+			}
+			if err != nil {
+				yield(Entry{}, err)
+				return
+			}
+			after = to
+		}
+	}
+}
+
+// following reads the next entries after a position, and up to where there are no others.
+func (q *Query) following(ctx context.Context, r *HistoryRequest, after ledger.Position) (found []Entry, to ledger.Position, err error) {
+	err = q.on("history", func(_ *moment, v *view) error {
+		p := paging{span: span{after: appendNumbers(nil, uint64(after))}, size: followPage}
+		at, _, info, err := fetch(ctx, &p, v.lines(r, v.at.position))
+		if err != nil {
+			return err
+		}
+		if to = max(after, v.at.position); info.HasNextPage {
+			to = at[len(at)-1]
+		}
+		found, err = v.entries(at)
+		return err
+	})
+	return found, to, err
+}
+
+func await(ctx context.Context, moved <-chan struct{}) error {
+	select {
+	case <-moved:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // Event returns every generation of an accepted event, oldest first; none when the key is not known.
-func (q *Query) Event(ctx context.Context, key ledger.Key) ([]Entry, error) {
-	return nil, errors.ErrUnsupported
+func (q *Query) Event(ctx context.Context, key ledger.Key) (found []Entry, err error) {
+	if !ledger.ValidID(key.ContractID, ledger.MaxIDLen) || !ledger.ValidID(key.EventID, ledger.MaxIDLen) || key.Sequence < 0 {
+		return nil, nil
+	}
+	at, err := q.generations(ctx, key)
+	if err != nil {
+		return nil, fmt.Errorf("find event %s: %w", key, err)
+	}
+	return q.Entries(ctx, at)
+}
+
+// generations asks the ledger where the key's newest record is, and follows what each supersedes.
+func (q *Query) generations(ctx context.Context, key ledger.Key) (at []ledger.Position, err error) {
+	found, err := q.p.c.Reader.Find(ctx, []ledger.Key{key})
+	if err != nil || !found[0].Known() {
+		return nil, err
+	}
+	for revision := found[0].Revision; revision != ledger.Absent; {
+		rec, err := q.recordAt(ctx, key.Stream(), revision)
+		if err != nil {
+			return nil, err
+		}
+		at, revision = append(at, rec.Position), rec.Body.Supersedes
+	}
+	slices.Reverse(at)
+	return at, nil
+}
+
+func (q *Query) recordAt(ctx context.Context, stream string, revision int64) (ledger.Record, error) {
+	if revision < 0 {
+		return ledger.Record{}, ledger.ErrNotFound
+	}
+	for rec, err := range q.p.c.Reader.Stream(ctx, stream, revision, false) {
+		return rec, err
+	}
+	return ledger.Record{}, ledger.ErrNotFound
 }
 
 // EntryAt returns the entry of a stream's revision, nil when there is none.
 func (q *Query) EntryAt(ctx context.Context, stream string, revision int64) (*Entry, error) {
-	return nil, errors.ErrUnsupported
+	rec, err := q.recordAt(ctx, stream, revision)
+	if errors.Is(err, ledger.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read stream %s: %w", stream, err)
+	}
+	found, err := q.Entries(ctx, []ledger.Position{rec.Position})
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	return &found[0], nil
 }
 
 // Entries returns the entries at the positions, in the order asked, without those where there is none.
-func (q *Query) Entries(ctx context.Context, positions []ledger.Position) ([]Entry, error) {
-	return nil, errors.ErrUnsupported
+func (q *Query) Entries(_ context.Context, positions []ledger.Position) (found []Entry, err error) {
+	err = q.on("history", func(_ *moment, v *view) error {
+		found, err = v.entries(positions)
+		return err
+	})
+	return found, err
 }
 
 // Neighbours returns the entries before and after e in its contract's history, nil at its ends.
 func (q *Query) Neighbours(ctx context.Context, e *Entry) (previous, next *Entry, err error) {
-	return nil, nil, errors.ErrUnsupported
+	if e.ContractID == "" {
+		return nil, nil, nil
+	}
+	err = q.on("history", func(_ *moment, v *view) error {
+		if previous, err = v.beside(ctx, e, Desc); err == nil {
+			next, err = v.beside(ctx, e, Asc)
+		}
+		return err
+	})
+	return previous, next, err
 }
 
-// Findings returns a page of a contract's findings.
-func (q *Query) Findings(ctx context.Context, contractID string, page Page) (FindingPage, error) {
-	return FindingPage{}, errors.ErrUnsupported
+func (v *view) beside(ctx context.Context, e *Entry, order Order) (*Entry, error) {
+	r := HistoryRequest{ContractID: e.ContractID, Order: order}
+	at, err := first(ctx, v.lines(&r, v.at.position), span{after: appendNumbers(nil, uint64(e.Position))})
+	if err != nil || at == nil {
+		return nil, err
+	}
+	return v.entry(*at)
+}
+
+// Findings returns a page of a contract's findings. They are always the latest: filling a gap takes
+// its finding away from later pages too.
+func (q *Query) Findings(ctx context.Context, contractID string, page Page) (found FindingPage, err error) {
+	p, err := page.check(q.sealer("findings", contractID))
+	if err != nil {
+		return found, err
+	}
+	err = q.on("findings", func(_ *moment, v *view) error {
+		if err := q.settle(ctx, &p, v.at.position); err != nil {
+			return err
+		}
+		if found.AsOf = p.asOf; !ledger.ValidID(contractID, ledger.MaxIDLen) {
+			return nil
+		}
+		if found.Findings, found.cursors, found.Info, err = fetch(ctx, &p, v.findings(contractID)); err != nil {
+			return err
+		}
+		found.Total, err = v.foundIn(contractID)
+		return err
+	})
+	return found, err
 }
 
 // Payloads reads the payloads of the entries from the ledger, canonical JSON; nil for rejected ones.
 func (q *Query) Payloads(ctx context.Context, entries []Entry) ([][]byte, error) {
-	return nil, errors.ErrUnsupported
+	payloads := make([][]byte, len(entries))
+	var positions []ledger.Position
+	var of []int
+	for i := range entries {
+		if entries[i].Status == ledger.StatusAccepted {
+			positions, of = append(positions, entries[i].Position), append(of, i)
+		}
+	}
+	if len(positions) == 0 {
+		return payloads, nil
+	}
+	recs, err := q.p.c.Reader.Read(ctx, positions)
+	if err != nil {
+		return nil, fmt.Errorf("read %d payloads: %w", len(positions), err)
+	}
+	for i := range recs {
+		payloads[of[i]] = recs[i].Body.Payload
+	}
+	return payloads, nil
 }
 
 // States says where each projection stands.
-func (q *Query) States(ctx context.Context) ([]State, error) { return nil, errors.ErrUnsupported }
+func (q *Query) States(ctx context.Context) ([]State, error) {
+	head, err := q.p.c.Reader.Head(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read the head of the ledger: %w", err)
+	}
+	return q.p.states(head), nil
+}
 
 // Wait returns when the projections have taken in the record at the position. Failed ones are not
 // waited for. ErrNotCaughtUp after two seconds; ledger.ErrBeyondHead when the ledger does not reach so far.
 func (q *Query) Wait(ctx context.Context, atLeast ledger.Position) error {
-	return errors.ErrUnsupported
+	reached, moved := q.p.reached(atLeast)
+	if reached {
+		return nil
+	}
+	if err := q.belowHead(ctx, atLeast); err != nil {
+		return err
+	}
+	bounded, cancel := context.WithTimeout(ctx, waitAtMost)
+	defer cancel()
+	for !reached {
+		if await(bounded, moved) != nil && ctx.Err() == nil {
+			return fmt.Errorf("position %s: %w", atLeast, ErrNotCaughtUp)
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		reached, moved = q.p.reached(atLeast)
+	}
+	return nil
+}
+
+func (q *Query) belowHead(ctx context.Context, p ledger.Position) error {
+	head, err := q.p.c.Reader.Head(ctx)
+	if err != nil {
+		return fmt.Errorf("read the head of the ledger: %w", err)
+	}
+	if p > head {
+		return fmt.Errorf("position %s: %w", p, ledger.ErrBeyondHead)
+	}
+	return nil
 }
 
 // ActiveKeys is how many accepted events are still bound to their keys at the time: those whose
 // window has not passed.
-func (q *Query) ActiveKeys(now time.Time) (int64, error) { return 0, errors.ErrUnsupported }
+func (q *Query) ActiveKeys(now time.Time) (n int64, err error) {
+	err = q.on("stats", func(_ *moment, v *view) error {
+		n, err = v.activeKeys(context.Background(), now.UnixMilli())
+		return err
+	})
+	return n, err
+}
 
 // Evictions is how often a key came back after its window had passed and was accepted anew.
-func (q *Query) Evictions() (int64, error) { return 0, errors.ErrUnsupported }
+func (q *Query) Evictions() (n int64, err error) {
+	err = q.on("stats", func(_ *moment, v *view) error {
+		n, err = v.counter(metricKey(v.prefix, allHours, metricEvictions))
+		return err
+	})
+	return n, err
+}
