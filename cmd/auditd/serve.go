@@ -15,9 +15,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-chi/chi/v5"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/talenttrust/auditledger/graphql"
 	"github.com/talenttrust/auditledger/ledger"
 	"github.com/talenttrust/auditledger/ledger/disk"
 	"github.com/talenttrust/auditledger/projections"
@@ -70,9 +72,14 @@ func serve(ctx context.Context, fail context.CancelCauseFunc, c *config, stdout 
 	defer undo(loop(views.Run, fail))
 	defer undo(loop(l.Run, fail))
 
+	queries, err := graphql.New(graphql.Config{Query: views.Query(), Logger: log})
+	if err != nil {
+		return err
+	}
 	handler := rest.New(rest.Config{
 		Ledger: l, Projections: views, Auth: auth, MaxEvents: c.MaxEventsPerRequest, MaxBody: c.MaxBodyBytes,
 		Checks: map[string]rest.Check{"store": store.Healthy}, Registry: registry, Logger: log,
+		Extra: func(r chi.Router) { r.Handle("/graphql", queries) },
 	})
 	listener, err := net.Listen("tcp", c.Listen)
 	if err != nil {
