@@ -168,7 +168,13 @@ func (s *service) do(method, path, body string, edit ...func(*http.Request)) rep
 	if err != nil {
 		s.t.Fatalf("%s %s: read the answer: %v", method, path, err)
 	}
-	return reply{resp.StatusCode, resp.Header, b}
+	answer := reply{resp.StatusCode, resp.Header, b}
+	if spec, err := spec(); err != nil {
+		s.t.Error(err)
+	} else if err := spec.check(method, path, answer); err != nil && method != "HEAD" {
+		s.t.Errorf("%s %s: the answer is not as openapi.yaml says: %v\n%s", method, path, err, b)
+	}
+	return answer
 }
 
 func header(name, value string) func(*http.Request) {
