@@ -32,8 +32,8 @@ func (s *server) readBody(c *call, buf *bytes.Buffer) error {
 	}
 	deadline := http.NewResponseController(c.w)
 	// Where a deadline cannot be set, as in a test without a connection, there is nothing to wait for.
+	// It stays after a failure, for the server goes on reading before it answers.
 	deadline.SetReadDeadline(time.Now().Add(s.BodyTimeout))
-	defer deadline.SetReadDeadline(time.Time{})
 
 	received := http.MaxBytesReader(c.w, c.Body, s.MaxBody)
 	plain, done, err := s.decoder(c.Header.Get("Content-Encoding"), received)
@@ -51,6 +51,7 @@ func (s *server) readBody(c *call, buf *bytes.Buffer) error {
 	if n > s.MaxBody {
 		return s.tooLarge()
 	}
+	deadline.SetReadDeadline(time.Time{})
 	return nil
 }
 

@@ -2,6 +2,7 @@ package rest
 
 import (
 	"context"
+	"errors"
 	"math"
 	"net/http"
 	"slices"
@@ -171,14 +172,12 @@ func (s *server) projectionStates(_ *call, _ *params) reading {
 // rebuild starts to build a projection anew.
 func (s *server) rebuild(c *call) (int, any, error) {
 	name := c.param("name")
-	states, err := s.query.States(c.Context())
+	err := s.Projections.Rebuild(c.Context(), name)
+	var unknown *projections.ParameterError
+	if errors.As(err, &unknown) {
+		return 0, nil, problem("not_found", "no such projection: the "+unknown.Error())
+	}
 	if err != nil {
-		return 0, nil, err
-	}
-	if !slices.ContainsFunc(states, func(st projections.State) bool { return st.Name == name }) {
-		return 0, nil, problem("not_found", "no such projection")
-	}
-	if err := s.Projections.Rebuild(c.Context(), name); err != nil {
 		return 0, nil, err
 	}
 	return http.StatusAccepted, map[string]string{"name": name, "state": string(projections.Rebuilding)}, nil

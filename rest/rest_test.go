@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/talenttrust/auditledger/ledger"
 	"github.com/talenttrust/auditledger/ledger/disk"
+	"github.com/talenttrust/auditledger/projections"
 	"github.com/talenttrust/auditledger/rest"
 )
 
@@ -29,6 +32,7 @@ type service struct {
 	clock *clock
 	log   *logBook
 	store *disk.Store
+	stop  func() // closes all, in the order of the program
 }
 
 // clock is a test's time.
@@ -73,8 +77,6 @@ type options struct {
 	disk   disk.Config
 	ledger ledger.Config
 	rest   rest.Config
-	// elapsed follows the test's clock unless it is set
-	server func(*http.Server)
 }
 
 func newService(t *testing.T, o options) *service {
@@ -99,27 +101,42 @@ func newService(t *testing.T, o options) *service {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ran := make(chan error, 1)
-	go func() { ran <- l.Run(ctx) }()
-	o.rest.Ledger, o.rest.Logger = l, logger
+	views, err := projections.Open(t.Context(), projections.Config{
+		Dir: filepath.Join(o.dir, "projections"), Reader: store, Pending: l.Pending, Now: s.clock.now, Logger: logger,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stopViews, stopLedger := loop(views.Run), loop(l.Run)
+	o.rest.Ledger, o.rest.Projections, o.rest.Logger, o.rest.Now = l, views, logger, s.clock.now
 	if o.rest.Auth == nil {
 		o.rest.Auth = rest.LocalAuth(24 * time.Hour)
 	}
-	s.Server = httptest.NewUnstartedServer(rest.New(o.rest))
-	if o.server != nil {
-		o.server(s.Config)
-	}
-	s.Start()
-	t.Cleanup(func() {
+	s.Server = httptest.NewServer(rest.New(o.rest))
+	s.stop = sync.OnceFunc(func() {
 		s.Close()
-		cancel()
-		<-ran
-		if err := store.Close(); err != nil && o.disk.Sync == nil {
-			t.Errorf("close the store: %v", err)
+		stopLedger()
+		stopViews()
+		if err := errors.Join(views.Close(), store.Close()); err != nil {
+			t.Errorf("close: %v", err)
 		}
 	})
+	t.Cleanup(s.stop)
 	return s
+}
+
+// loop runs f in the background; stop ends it and waits for it.
+func loop(f func(context.Context) error) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		f(ctx)
+	}()
+	return func() {
+		cancel()
+		<-ended
+	}
 }
 
 // reply is an answer that was read to its end.
@@ -151,7 +168,13 @@ func (s *service) do(method, path, body string, edit ...func(*http.Request)) rep
 	if err != nil {
 		s.t.Fatalf("%s %s: read the answer: %v", method, path, err)
 	}
-	return reply{resp.StatusCode, resp.Header, b}
+	answer := reply{resp.StatusCode, resp.Header, b}
+	if spec, err := spec(); err != nil {
+		s.t.Error(err)
+	} else if err := spec.check(method, path, answer); err != nil && method != "HEAD" {
+		s.t.Errorf("%s %s: the answer is not as openapi.yaml says: %v\n%s", method, path, err, b)
+	}
+	return answer
 }
 
 func header(name, value string) func(*http.Request) {

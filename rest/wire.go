@@ -121,7 +121,7 @@ func parameterName(name string) string {
 // fail answers with the problem that err is.
 func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	p := problemOf(err)
-	if r.Context().Err() != nil {
+	if r.Context().Err() != nil && errors.Is(err, context.Canceled) {
 		p = problem("client_gone", "the request was given up")
 	}
 	kind := problems[p.Code]
