@@ -48,7 +48,8 @@ type Config struct {
 	// MaxEventBytes bounds one event's body; a larger one becomes a dead letter at once, because
 	// the ledger would refuse it. 0 is 8 MiB.
 	MaxEventBytes int
-	// MaxBytes bounds the SQLite file; ErrFull above it. 0 is unbounded.
+	// MaxBytes bounds what the SQLite file holds: new events get ErrFull once it is over that.
+	// 0 is unbounded.
 	MaxBytes int64
 	// Reserve is the free space on the disk below which new events get ErrFull, so that deliveries
 	// can still be recorded. 0 is 256 MiB, negative is none.
@@ -60,7 +61,6 @@ type Config struct {
 const (
 	defaultMaxEventBytes = 8 << 20
 	defaultReserve       = 256 << 20
-	pageSize             = 4096
 )
 
 // Outbox is an open outbox file. Its methods are safe for concurrent use.
@@ -116,11 +116,6 @@ func (o *Outbox) open(ctx context.Context) (err error) {
 	}
 	if err := prepareSchema(ctx, o.conn); err != nil {
 		return err
-	}
-	if o.cfg.MaxBytes > 0 {
-		if _, err := o.conn.ExecContext(ctx, fmt.Sprintf("PRAGMA max_page_count = %d", o.cfg.MaxBytes/pageSize)); err != nil {
-			return err
-		}
 	}
 	if err := o.prepare(ctx); err != nil {
 		return err
@@ -253,6 +248,9 @@ func (o *Outbox) EnqueueFrom(ctx context.Context, mark *Mark, events []Event) ([
 	}
 	outcomes := make([]Outcome, len(events))
 	err := o.commit(ctx, func(tx txn) error {
+		if err := tx.checkSize(); err != nil {
+			return err
+		}
 		for i, e := range events {
 			outcome, err := tx.enqueue(e)
 			if err != nil {
@@ -369,6 +367,23 @@ func storeError(err error) error {
 		return fmt.Errorf("%w: %w", ErrFull, err)
 	}
 	return err
+}
+
+// checkSize holds new events to MaxBytes; moving one to the dead letters may go a little over it.
+func (tx txn) checkSize() error {
+	if tx.o.cfg.MaxBytes <= 0 {
+		return nil
+	}
+	var used int64
+	row := tx.o.conn.QueryRowContext(tx.ctx, `SELECT page_size * (page_count - freelist_count)
+		FROM pragma_page_size, pragma_page_count, pragma_freelist_count`)
+	if err := row.Scan(&used); err != nil {
+		return err
+	}
+	if used > tx.o.cfg.MaxBytes {
+		return fmt.Errorf("%w: it holds %d bytes, the limit is %d", ErrFull, used, tx.o.cfg.MaxBytes)
+	}
+	return nil
 }
 
 func (tx txn) enqueue(e Event) (Outcome, error) {
