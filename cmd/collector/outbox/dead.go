@@ -88,6 +88,25 @@ func scanDead(rows *sql.Rows) (DeadLetter, error) {
 	return d, err
 }
 
+// DeadCodes counts the dead letters by code.
+func (o *Outbox) DeadCodes(ctx context.Context) (map[string]int, error) {
+	rows, err := o.read.QueryContext(ctx, `SELECT code, count(*) FROM dead GROUP BY code`)
+	if err != nil {
+		return nil, fmt.Errorf("count dead letters: %w", err)
+	}
+	defer rows.Close()
+	counts := map[string]int{}
+	for rows.Next() {
+		var code string
+		var n int
+		if err := rows.Scan(&code, &n); err != nil {
+			return nil, fmt.Errorf("count dead letters: %w", err)
+		}
+		counts[code] = n
+	}
+	return counts, rows.Err()
+}
+
 // AllPending yields every pending event, parked ones too, in no particular order between the two
 // kinds. An error is yielded and ends it.
 func (o *Outbox) AllPending(ctx context.Context) iter.Seq2[Pending, error] {

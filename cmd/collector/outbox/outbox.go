@@ -571,6 +571,14 @@ func (o *Outbox) Mark(ctx context.Context, name string) (*Mark, error) {
 // Marks returns every file that has been read, by path.
 func (o *Outbox) Marks(ctx context.Context) ([]Mark, error) { return o.marks(ctx, "true") }
 
+// Forget removes the mark of a file that is gone.
+func (o *Outbox) Forget(ctx context.Context, name string) error {
+	return o.commit(ctx, func(tx txn) error {
+		_, err := o.conn.ExecContext(tx.ctx, `DELETE FROM source WHERE name = ?`, name)
+		return err
+	})
+}
+
 func (o *Outbox) marks(ctx context.Context, where string, args ...any) ([]Mark, error) {
 	rows, err := o.read.QueryContext(ctx, `SELECT name, path, position, head, tail FROM source WHERE `+where+` ORDER BY path, updated_at`, args...)
 	if err != nil {

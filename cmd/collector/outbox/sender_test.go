@@ -99,16 +99,18 @@ func wantKeys(t *testing.T, l *testledger.Ledger, want ...string) {
 func TestDeliver(t *testing.T) {
 	l, url := serve(t)
 	o := open(t)
-	var want []string
+	var events []Event
 	for i := range 2000 {
 		e := event(fmt.Sprintf("c-%d", i%7), "e", i, `{"n":1}`)
 		e.Type = []string{"lease_contract", "payment_x", "talent_x"}[i%3]
-		enqueue(t, o, e)
-		want = append(want, e.Key())
+		events = append(events, e)
 	}
 	for i := range 20 {
-		e := envelope("777001@g.us", fmt.Sprintf("1e6e0c10-8204-53b6-9664-0000000000%02d", i), `{"n":1}`)
-		enqueue(t, o, e)
+		events = append(events, envelope("777001@g.us", fmt.Sprintf("1e6e0c10-8204-53b6-9664-0000000000%02d", i), `{"n":1}`))
+	}
+	enqueue(t, o, events...)
+	var want []string
+	for _, e := range events {
 		want = append(want, e.Key())
 	}
 	// Small bounds: several batches, and more than memory may hold.
