@@ -1,0 +1,5 @@
+package main
+
+import "errors"
+
+func ledgerProcess([]string) error { return errors.New("later") }
