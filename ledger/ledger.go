@@ -300,21 +300,27 @@ func (l *Ledger) confirmConflict(ctx context.Context, e *Entry, first Found) (Ha
 	return r.Body.PayloadHash, nil
 }
 
-// appendRejections stores a record for each refused event that was not stored just now for the same reason.
+// appendRejections stores a record for each refused event, but one for all that are the same within
+// a minute: the others are counted.
 func (l *Ledger) appendRejections(ctx context.Context, req Request, drafts []draft, now int64) error {
 	var entries []*Entry
 	var of []*draft
+	twins := map[rejectionID][]*draft{} // more of the same in this batch
 	for i := range drafts {
 		d := &drafts[i]
 		if d.rejection == nil {
 			continue
 		}
 		d.result.Status, d.result.Rejection = StatusRejected, d.rejection
-		if again, ok := l.repeats.again(d.rejectionID(req), now); ok {
-			d.result.Position, d.result.ProcessedAt = again.position, again.recordedAt
-			continue
+		id := d.rejectionID(req)
+		if more, ok := twins[id]; ok {
+			twins[id] = append(more, d)
+		} else if first, ok := l.repeats.again(id, now); ok {
+			d.result.Position, d.result.ProcessedAt = first.position, first.recordedAt
+		} else {
+			twins[id] = nil
+			entries, of = append(entries, l.rejectionEntry(req, d, now)), append(of, d)
 		}
-		entries, of = append(entries, l.rejectionEntry(req, d, now)), append(of, d)
 	}
 	if len(entries) == 0 {
 		return nil
@@ -324,8 +330,14 @@ func (l *Ledger) appendRejections(ctx context.Context, req Request, drafts []dra
 		return fmt.Errorf("append rejections: %w", err)
 	}
 	for i, o := range outcomes {
-		of[i].result.Position, of[i].result.ProcessedAt = o.Position, o.RecordedAt
-		l.repeats.remember(of[i].rejectionID(req), remembered{target{entries[i].Header.Stream, o.Revision}, o.Position, o.RecordedAt})
+		id, first := of[i].rejectionID(req), remembered{target{entries[i].Header.Stream, o.Revision}, o.Position, o.RecordedAt}
+		l.repeats.remember(id, first)
+		for _, d := range append(twins[id], of[i]) {
+			d.result.Position, d.result.ProcessedAt = first.position, first.recordedAt
+		}
+		for range twins[id] {
+			l.repeats.count(first.stream, first.revision, now)
+		}
 		l.Logger.LogAttrs(ctx, slog.LevelInfo, "event rejected", slog.String("code", of[i].rejection.Code),
 			slog.String("source", req.Source.Name), slog.Any("event", &of[i].event), slog.String("correlationId", req.CorrelationID))
 	}

@@ -258,18 +258,20 @@ func syncDir(dir string) error {
 // active is the segment that is written to. Only the writer asks.
 func (l *segments) active() *segment { return l.list[len(l.list)-1] }
 
-// roll seals the active segment and starts the next one.
+// roll seals the active segment and starts the next one. After an error only a restart knows what is
+// on disk: it cuts half a seal, and starts the segment that is missing.
 func (l *segments) roll() error {
 	g := l.active()
 	b := appendSeal(nil, seal{records: uint32(g.records), last: g.lastPosition(), end: uint32(g.end)}, g.offsets)
-	if _, err := l.c.Write(g.f, b, g.end); err != nil {
-		return errors.Join(fmt.Errorf("log: seal %s: %w", g.path, err), l.truncate(g))
+	_, err := l.c.Write(g.f, b, g.end)
+	if err == nil {
+		err = l.c.Sync(g.f)
 	}
-	if err := l.c.Sync(g.f); err != nil {
+	if err != nil {
 		return fmt.Errorf("log: seal %s: %w", g.path, err)
 	}
 	if err := l.create(g.lastPosition() + 1); err != nil {
-		return errors.Join(err, l.truncate(g)) // a seal must not stand behind what will be written next
+		return err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

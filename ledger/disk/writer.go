@@ -135,9 +135,8 @@ func (s *Store) commit(g *group) error {
 	if s.stopped() {
 		return s.Healthy(context.Background())
 	}
-	err := s.room(len(g.frames))
-	s.setFull(err)
-	if err != nil {
+	if err := s.room(len(g.frames)); err != nil {
+		s.setFull(err)
 		return err
 	}
 	seg := s.log.active()
@@ -152,10 +151,11 @@ func (s *Store) commit(g *group) error {
 	if err := s.index.Apply(g.applied); err != nil {
 		return s.fail(fmt.Errorf("%w: %w", err, ledger.ErrUnknown))
 	}
+	s.setFull(nil)
 	s.publish(g.last())
-	if seg.end+int64(len(g.frames)) >= s.c.Segment {
+	if seg.end >= s.c.Segment {
 		if err := s.log.roll(); err != nil {
-			s.c.Logger.Error("the log stays in its segment", "error", err)
+			_ = s.fail(err) // the group itself is stored
 		}
 	}
 	return nil
