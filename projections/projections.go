@@ -60,7 +60,8 @@ const (
 	flushRecords = 200_000
 	firstRetry   = 100 * time.Millisecond
 	lastRetry    = 10 * time.Second
-	cacheBytes   = 128 << 20 // of the database; what is not yet on disk, 32 to 64 MiB, is taken from it
+	memTable     = 32 << 20  // bytes of new rows in memory
+	cacheBytes   = 128 << 20 // of the database; it takes what two of those tables need from this
 	gather       = 8192      // records that are taken in at once where so many wait: rows that many of them change are written once
 	behindMuch   = 10_000    // records of lag from which a projection is said to be catching up
 	waitAtMost   = 2 * time.Second
@@ -196,7 +197,7 @@ func open(ctx context.Context, c Config, known []projection) (*Projections, erro
 	if p.ledgerID, err = ledger.ID(ctx, c.Reader); err != nil {
 		return nil, fmt.Errorf("projections: %w", err)
 	}
-	if p.db, err = keyindex.OpenDB(keyindex.DBConfig{Dir: c.Dir, Cache: cacheBytes, Logger: c.Logger, Fatal: c.Fatal}); err != nil {
+	if p.db, err = keyindex.OpenDB(keyindex.DBConfig{Dir: c.Dir, MemTable: memTable, Cache: cacheBytes, Logger: c.Logger, Fatal: c.Fatal}); err != nil {
 		return nil, fmt.Errorf("projections: %w", err)
 	}
 	if err := p.load(ctx); err != nil {
