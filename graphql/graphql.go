@@ -287,7 +287,31 @@ func (r *request) complete() error {
 	if r.Query == "" {
 		return bad("BAD_REQUEST", "query is missing")
 	}
+	for name, v := range r.Variables {
+		r.Variables[name] = numbers(v)
+	}
 	return nil
+}
+
+// numbers makes the library's kind of numbers of those in a variable: whole ones int, others float64.
+func numbers(v any) any {
+	switch v := v.(type) {
+	case json.Number:
+		if n, err := strconv.Atoi(v.String()); err == nil {
+			return n
+		}
+		f, _ := v.Float64()
+		return f
+	case []any:
+		for i := range v {
+			v[i] = numbers(v[i])
+		}
+	case map[string]any:
+		for name := range v {
+			v[name] = numbers(v[name])
+		}
+	}
+	return v
 }
 
 // decode reads one JSON value; numbers keep all their digits.

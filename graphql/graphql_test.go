@@ -318,6 +318,7 @@ func TestVariablesOfWrongType(t *testing.T) {
 			t.Errorf("$s = %.20v: %d %.300s", v, status, body)
 		}
 	}
+	h.want(t, `query($n:Int!,$f:HistoryFilter){activity(first:$n,filter:$f){totalCount}}`, map[string]any{"n": 3, "f": map[string]any{"fromSequence": 9007199254740991, "status": "ACCEPTED"}}, `{"activity":{"totalCount":0}}`)
 	for query, code := range map[string]string{
 		`{history}`: "VALIDATION", `{stats(from:"yesterday"){total}}`: "VALIDATION", `query a{stats{total}} query b{stats{total}}`: "BAD_REQUEST",
 		`{stats(from:"2026-01-01T00:30:00Z"){total}}`: "BAD_ARGUMENT", `{activity(first:0){asOf}}`: "BAD_ARGUMENT", `{activity(first:1,last:1){asOf}}`: "BAD_ARGUMENT",
