@@ -152,9 +152,9 @@ type keyEntry struct {
 
 // parseSources reads the text of a sources file.
 func parseSources(text []byte, window time.Duration) ([]sourceKey, error) {
-	var file sourcesFile
-	if err := yaml.NewDecoder(bytes.NewReader(text), yaml.Strict()).Decode(&file); err != nil && err != io.EOF { // EOF: it is empty
-		return nil, errors.New(yaml.FormatError(err, false, false)) // without the lines around it
+	file, err := decodeSources(text)
+	if err != nil {
+		return nil, err
 	}
 	if len(file.Sources) == 0 {
 		return nil, errors.New("sources: at least one is needed")
@@ -182,6 +182,20 @@ func parseSources(text []byte, window time.Duration) ([]sourceKey, error) {
 		keys = append(keys, own...)
 	}
 	return keys, nil
+}
+
+// decodeSources reads the YAML. Members that are not known are errors, with their line.
+func decodeSources(text []byte) (file sourcesFile, err error) {
+	defer func() {
+		if recover() != nil { // the decoder gives up on some tags in this way
+			err = errors.New("is not YAML of plain mappings, lists and scalars")
+		}
+	}()
+	err = yaml.NewDecoder(bytes.NewReader(text), yaml.Strict()).Decode(&file)
+	if err != nil && err != io.EOF { // EOF: it is empty
+		return file, errors.New(yaml.FormatError(err, false, false)) // without the lines around it
+	}
+	return file, nil
 }
 
 // keys checks an entry and returns its keys.
