@@ -73,7 +73,6 @@ type scanner struct {
 	aliases       int
 	open          []opened
 	before        lexer.Token
-	spread        bool // the name that comes is a fragment's
 }
 
 // opened is a bracket that is not closed yet.

@@ -23,8 +23,7 @@ type run struct {
 	ctx       context.Context
 	requestID string
 
-	mu    sync.Mutex // guards bytes
-	bytes int        // of payloads read
+	bytes int // of payloads read
 }
 
 type runKey struct{}

@@ -25,7 +25,7 @@ const (
 type contracts struct {
 	t        *table
 	counters counters
-	rows     cache[*contract]
+	rows     cache[string, *contract]
 	dirty    []*contract
 	rejected map[recordID]contractCode // of the records at hand
 }
@@ -42,7 +42,7 @@ type contract struct {
 type contractCode struct{ contractID, code string }
 
 func newContracts(t *table) folder {
-	return &contracts{t: t, counters: newCounters(t), rows: newCache[*contract](), rejected: map[recordID]contractCode{}}
+	return &contracts{t: t, counters: newCounters(t), rows: newCache[string, *contract](manyContracts), rejected: map[recordID]contractCode{}}
 }
 
 func (c *contracts) fold(r *ledger.Record) error {

@@ -5,16 +5,22 @@ import (
 	"slices"
 )
 
-// cacheHalf values are remembered at least, twice as many at most.
-const cacheHalf = 32_768
+// manyContracts is how many contracts a cache remembers.
+const manyContracts = 65_536
 
 // cache remembers the values used last, in two halves: when the younger is full it becomes the
-// older one, and what was in that and not used since is forgotten.
-type cache[V any] struct{ young, old map[string]V }
+// older one, and what was in that and not used since is forgotten. So it remembers at least half values,
+// and twice as many at most.
+type cache[K comparable, V any] struct {
+	young, old map[K]V
+	half       int
+}
 
-func newCache[V any]() cache[V] { return cache[V]{young: map[string]V{}} }
+func newCache[K comparable, V any](half int) cache[K, V] {
+	return cache[K, V]{young: map[K]V{}, half: half}
+}
 
-func (c *cache[V]) get(key string) (V, bool) {
+func (c *cache[K, V]) get(key K) (V, bool) {
 	v, ok := c.young[key]
 	if ok {
 		return v, true
@@ -25,12 +31,12 @@ func (c *cache[V]) get(key string) (V, bool) {
 	return v, ok
 }
 
-func (c *cache[V]) put(key string, v V) { c.young[key] = v }
+func (c *cache[K, V]) put(key K, v V) { c.young[key] = v }
 
 // age may forget. It is called where every value is stored.
-func (c *cache[V]) age() {
-	if len(c.young) >= cacheHalf {
-		c.young, c.old = make(map[string]V, cacheHalf), c.young
+func (c *cache[K, V]) age() {
+	if len(c.young) >= c.half {
+		c.young, c.old = make(map[K]V, c.half), c.young
 	}
 }
 
@@ -38,11 +44,11 @@ func (c *cache[V]) age() {
 type counters struct {
 	t      *table
 	deltas map[string]*int64 // of the records at hand
-	stored cache[int64]
+	stored cache[string, int64]
 }
 
 func newCounters(t *table) counters {
-	return counters{t: t, deltas: map[string]*int64{}, stored: newCache[int64]()}
+	return counters{t: t, deltas: map[string]*int64{}, stored: newCache[string, int64](10_000)}
 }
 
 // add adds n to the counter under the key, which the caller may reuse.
@@ -75,6 +81,9 @@ func (c *counters) finish(sums func(key []byte, add func(sum []byte))) {
 	clear(c.deltas)
 	c.stored.age()
 }
+
+// noSums is for counters that are part of no other.
+func noSums([]byte, func([]byte)) {}
 
 // counter reads a counter; 0 when it was never added to.
 func (v *view) counter(key []byte) (int64, error) {

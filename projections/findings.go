@@ -14,13 +14,15 @@ import (
 
 // The rows of findings:
 //
-//	s contractId 0x00              → lowest and highest accepted sequence and where they are, gaps, findings
+//	s contractId 0x00              → lowest and highest accepted sequence and where they are, gaps, findings but conflicts
+//	k contractId 0x00              → counter of conflicts
 //	f contractId 0x00 kind sequence place → finding
 //
 // sequence is one higher than the finding's, 0 for none. place is the position of a finding about one entry. It is 0
 // for a gap and for a reused sequence, of which there is one row however often it was reused.
 const (
 	tagSequences = 's'
+	tagConflicts = 'k'
 	tagFinding   = 'f'
 )
 
@@ -40,9 +42,10 @@ const (
 // findings folds records into what an auditor should look at. Sequences of events from sources
 // whose sequences are free, and of events that came back after their window, are none of its business.
 type findings struct {
-	t     *table
-	rows  cache[*sequences]
-	dirty []*sequences
+	t        *table
+	counters counters
+	rows     cache[string, *sequences]
+	dirty    []*sequences
 
 	// ranges holds the rows of gaps and reused sequences that the records at hand change, readable
 	// together with what is stored; nil before the first.
@@ -56,12 +59,12 @@ type sequences struct {
 	lowest, highest     int64 // ledger.Absent before the first
 	atLowest, atHighest ledger.Position
 	gaps                int64 // how many
-	found               int64 // findings, gaps included
+	found               int64 // findings, gaps included, conflicts not
 	dirty               bool
 }
 
 func newFindings(t *table) folder {
-	return &findings{t: t, rows: newCache[*sequences]()}
+	return &findings{t: t, counters: newCounters(t), rows: newCache[string, *sequences](manyContracts)}
 }
 
 func (f *findings) fold(r *ledger.Record) error {
@@ -74,7 +77,8 @@ func (f *findings) fold(r *ledger.Record) error {
 	}
 	if h.Type == ledger.EventRejected {
 		if isConflict(h.Code) {
-			f.single(f.row(h.ContractID), kindConflict, r)
+			f.note(kindConflict, r)
+			f.counters.add(f.t.keyOf(tagConflicts, h.ContractID), 1)
 		}
 		return nil
 	}
@@ -87,7 +91,7 @@ func (f *findings) accepted(r *ledger.Record) error {
 	if free && h.Generation == 1 && !y.Sanitized && !y.Late {
 		return nil
 	}
-	s := f.row(h.ContractID)
+	s := f.row(h.ContractID, h.Revision == 0)
 	if h.Generation > 1 {
 		f.single(s, kindReingested, r)
 		return nil
@@ -223,10 +227,15 @@ func decodeReuse(val []byte) (reuse, error) {
 	return u, f.end()
 }
 
-// single notes a finding about one entry. The row says nothing that is not in its key.
+// single notes a finding about one accepted event.
 func (f *findings) single(s *sequences, kind byte, r *ledger.Record) {
 	s.found++
-	f.t.put(f.key(s, kind, r.Header.Sequence, r.Position), nil)
+	f.note(kind, r)
+}
+
+// note writes the row of a finding about one entry. It says nothing that is not in its key.
+func (f *findings) note(kind byte, r *ledger.Record) {
+	f.t.put(findingKey(f.t.prefix, r.Header.ContractID, kind, r.Header.Sequence, r.Position), nil)
 }
 
 func (f *findings) key(s *sequences, kind byte, seq int64, place ledger.Position) []byte {
@@ -244,13 +253,15 @@ func (f *findings) writable() *pebble.Batch {
 	return f.ranges
 }
 
-// row returns the contract's row for changing.
-func (f *findings) row(id string) *sequences {
+// row returns the contract's row for changing. With its first accepted event it begins.
+func (f *findings) row(id string, begins bool) *sequences {
 	s, ok := f.rows.get(id)
-	if !ok {
+	if !ok || begins {
 		s = &sequences{id: id, lowest: ledger.Absent, highest: ledger.Absent}
-		if val := f.t.get(f.t.keyOf(tagSequences, id)); val != nil {
-			f.t.fail(s.decode(val))
+		if !begins {
+			if val := f.t.get(f.t.keyOf(tagSequences, id)); val != nil {
+				f.t.fail(s.decode(val))
+			}
 		}
 		f.rows.put(id, s)
 	}
@@ -274,6 +285,7 @@ func (f *findings) finish() {
 	}
 	f.dirty = f.dirty[:0]
 	f.rows.age()
+	f.counters.finish(noSums)
 }
 
 func (s *sequences) append(b *row) {
@@ -317,13 +329,17 @@ func (v *view) findings(id string) list[Finding] {
 
 // foundIn is how many findings the contract has.
 func (v *view) foundIn(id string) (int64, error) {
+	n, err := v.counter(v.prefix.keyOf(tagConflicts, id))
+	if err != nil {
+		return 0, err
+	}
 	val, err := v.get(v.prefix.keyOf(tagSequences, id))
 	if err != nil || val == nil {
-		return 0, err
+		return n, err
 	}
 	var s sequences
 	err = s.decode(val)
-	return s.found, err
+	return n + s.found, err
 }
 
 // decodeFinding reads a row from kind, sequence and place in its key, and its value.

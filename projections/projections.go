@@ -29,7 +29,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
+	"slices"
 	"sort"
 	"sync"
 	"time"
@@ -62,6 +64,7 @@ const (
 	flushRecords = 200_000
 	firstRetry   = 100 * time.Millisecond
 	lastRetry    = 10 * time.Second
+	gather       = 8192   // records that are taken in at once where so many wait: rows that many of them change are written once
 	behindMuch   = 10_000 // records of lag from which a projection is said to be catching up
 	waitAtMost   = 2 * time.Second
 )
@@ -76,10 +79,10 @@ type projection struct {
 
 // folder takes records in. It belongs to one goroutine at a time.
 type folder interface {
-	// fold takes one record in. It may put rows into the table's batch. An error is the record's fault.
+	// fold takes one record in. It may change rows of the table. An error is the record's fault.
 	fold(r *ledger.Record) error
-	// finish puts what is left of the folded records into the batch. It must not depend on how the
-	// records were divided into batches.
+	// finish changes the rows that several of the folded records change. What comes of it must not
+	// depend on how records were divided into batches.
 	finish()
 }
 
@@ -359,7 +362,7 @@ func (p *Projections) flushNowAndThen(ctx context.Context) error {
 // follow keeps the group at the head of the ledger.
 func (p *Projections) follow(ctx context.Context) error {
 	return p.retry(ctx, "all projections", func(progress func()) error {
-		for batch, err := range p.c.Reader.Follow(ctx, p.position()) {
+		for batch, err := range p.batches(ctx, p.position()) {
 			p.setBroken(err != nil)
 			if err != nil {
 				return err
@@ -371,6 +374,26 @@ func (p *Projections) follow(ctx context.Context) error {
 		}
 		return nil
 	})
+}
+
+// batches follows the ledger, in larger batches while there is more to come.
+func (p *Projections) batches(ctx context.Context, after ledger.Position) iter.Seq2[ledger.Batch, error] {
+	return func(yield func(ledger.Batch, error) bool) {
+		var all ledger.Batch
+		for batch, err := range p.c.Reader.Follow(ctx, after) {
+			if len(all.Records) > 0 && err == nil {
+				batch.Records = append(all.Records, batch.Records...)
+			}
+			if all = batch; batch.Behind > 0 && len(batch.Records) < gather {
+				all.Records = slices.Clip(batch.Records) // the ledger may go on to use what is behind them
+				continue
+			}
+			if !yield(all, err) || err != nil {
+				return
+			}
+			all = ledger.Batch{}
+		}
+	}
 }
 
 // errDatabase marks what trying again does not help against.
@@ -490,6 +513,7 @@ func (p *Projections) stop(r *rows, f *Failure) {
 // take folds those of the records that are the rows' to take.
 func (r *rows) take(b *pebble.Batch, recs []ledger.Record) *Failure {
 	r.batch, r.err, r.next = b, nil, r.at
+	r.forget()
 	if r.folder == nil {
 		r.folder = r.open(&r.table)
 	}
@@ -500,6 +524,7 @@ func (r *rows) take(b *pebble.Batch, recs []ledger.Record) *Failure {
 		}
 	}
 	r.folder.finish()
+	r.write()
 	r.next = r.at.after(recs)
 	return nil
 }

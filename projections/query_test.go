@@ -164,7 +164,9 @@ func TestPages(t *testing.T) {
 }
 
 func filters(t *rapid.T) (f Filter) {
-	one := func(label string, values ...string) string { return rapid.SampledFrom(append(values, "", "")).Draw(t, label) }
+	one := func(label string, values ...string) string {
+		return rapid.SampledFrom(append(values, "", "")).Draw(t, label)
+	}
 	f.Status = ledger.Status(one("status", "accepted", "rejected"))
 	f.Code = one("code", ledger.CodeInvalidEvent, ledger.CodeConflict)
 	f.ContractType = one("type", "t", "u")

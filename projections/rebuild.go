@@ -77,7 +77,7 @@ func (p *Projections) bringUp(ctx context.Context, r *rows) error {
 		if done || err != nil {
 			return err
 		}
-		for batch, err := range p.c.Reader.Follow(ctx, r.at.position) {
+		for batch, err := range p.batches(ctx, r.at.position) {
 			if err != nil {
 				return err
 			}

@@ -12,12 +12,11 @@ import (
 	"github.com/talenttrust/auditledger/ledger"
 )
 
-// The rows of stats, counters but for the last:
+// The rows of stats, counters but for the last, and those of active.go:
 //
 //	n hour metric                  → events
 //	y hour contractType            → accepted events
 //	c hour code                    → rejected events
-//	b width slot                   → keys that are bound until then
 //	r stream 0x00 revision         → code of the rejection, for when it is met again
 //
 // hour counts hours of UTC since 1970 by recordedAt; the last possible one holds the sums of all.
@@ -25,7 +24,6 @@ const (
 	tagMetric    = 'n'
 	tagType      = 'y'
 	tagCode      = 'c'
-	tagBound     = 'b'
 	tagRejection = 'r'
 
 	allHours = math.MaxUint64
@@ -41,21 +39,16 @@ const (
 	metricContracts // counted by contracts
 )
 
-// widths are those of the slots in which bound keys are counted, in milliseconds: so the keys that
-// are active at a moment are a few sums. The keys bound for ever are in slot 0 of a width of their own.
-var widths = [...]int64{1, 60_000, 24 * hourMillis}
-
-const forever = byte(len(widths))
-
 // stats folds records into numbers, per hour and over all.
 type stats struct {
 	t        *table
 	counters counters
+	active   active
 	codes    map[recordID]string // of the rejections of the records at hand
 }
 
 func newStats(t *table) folder {
-	return &stats{t: t, counters: newCounters(t), codes: map[recordID]string{}}
+	return &stats{t: t, counters: newCounters(t), active: newActive(t), codes: map[recordID]string{}}
 }
 
 func (s *stats) fold(r *ledger.Record) error {
@@ -71,7 +64,7 @@ func (s *stats) fold(r *ledger.Record) error {
 		if h.Generation > 1 {
 			s.metric(hour, metricEvictions, 1)
 		}
-		s.bound(r.Body.BoundUntil)
+		s.active.add(r.Body.BoundUntil)
 	case ledger.EventRejected:
 		s.codes[recordID{h.Stream, h.Revision}] = h.Code
 		s.rejected(hour, h.Code, 1)
@@ -108,15 +101,6 @@ func (s *stats) again(hour uint64, c *ledger.Count) {
 	s.rejected(hour, code, c.Count)
 }
 
-// bound counts a key as bound until then; 0 is for ever.
-func (s *stats) bound(until int64) {
-	if until <= 0 {
-		s.add(appendNumbers(append(s.scratch(tagBound), forever), 0), 1)
-		return
-	}
-	s.add(appendNumbers(append(s.scratch(tagBound), 0), uint64(until)), 1)
-}
-
 func (s *stats) scratch(tag byte) []byte {
 	return append(s.t.key[:0], s.t.prefix[0], s.t.prefix[1], tag)
 }
@@ -137,50 +121,12 @@ func (s *stats) finish() {
 	}
 	clear(s.codes)
 	s.counters.finish(sums)
+	s.active.finish()
 }
 
-// sums names the counters that an hour's or a millisecond's counter is part of.
+// sums names the counter of all hours that an hour's counter is part of.
 func sums(key []byte, add func(key []byte)) {
-	switch key[2] {
-	case tagBound:
-		if key[3] != 0 {
-			return
-		}
-		until := int64(number(key))
-		for i, width := range widths[1:] {
-			add(appendNumbers(append(bytes.Clone(key[:3]), byte(i+1)), uint64(until/width)))
-		}
-	default:
-		add(append(appendNumbers(bytes.Clone(key[:3]), allHours), key[11:]...))
-	}
-}
-
-// activeKeys sums what is bound until after now: the rest of now's minute by milliseconds, the rest
-// of its day by minutes, whole days after it, and what is bound for ever.
-func (v *view) activeKeys(ctx context.Context, now int64) (n int64, err error) {
-	if n, err = v.counter(appendNumbers(append(v.prefix.key(tagBound), forever), 0)); err != nil {
-		return 0, err
-	}
-	from := max(now, 0) + 1
-	for i, width := range widths {
-		next, to := int64(0), uint64(math.MaxUint64)
-		if i+1 < len(widths) {
-			ratio := widths[i+1] / width
-			next = (from + ratio - 1) / ratio
-			to = uint64(next * ratio)
-		}
-		start := append(v.prefix.key(tagBound), byte(i))
-		err = v.scan(ctx, appendNumbers(bytes.Clone(start), uint64(from)), appendNumbers(bytes.Clone(start), to), false, func(_, val []byte) (bool, error) {
-			f := fields{b: val}
-			n += f.num()
-			return true, f.end()
-		})
-		if err != nil {
-			return 0, err
-		}
-		from = next
-	}
-	return n, nil
+	add(append(appendNumbers(bytes.Clone(key[:3]), allHours), key[11:]...))
 }
 
 func metricKey(p prefix, hour uint64, metric byte) []byte {

@@ -1,10 +1,12 @@
 package projections
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -106,11 +108,19 @@ func (v *view) scan(ctx context.Context, lower, upper []byte, backwards bool, us
 // table is a generation of rows that is being written. It belongs to one goroutine at a time.
 type table struct {
 	prefix
-	db    *pebble.DB
-	batch *pebble.Batch // what the records at hand change; the caller commits it together with the cursor
-	err   error         // of the database, the first one: no record is to blame
-	key   []byte        // scratch
-	val   row           // scratch
+	db      *pebble.DB
+	batch   *pebble.Batch // what the records at hand change; the caller commits it together with the cursor
+	err     error         // of the database, the first one: no record is to blame
+	key     []byte        // scratch
+	val     row           // scratch
+	arena   []byte        // keys and values of changes
+	changes []change
+}
+
+// change is a row to be written: where in the arena its key begins and ends, and its value ends.
+type change struct {
+	key, val, end int
+	gone          bool // the row is to be deleted
 }
 
 func (t *table) get(key []byte) []byte {
@@ -119,9 +129,40 @@ func (t *table) get(key []byte) []byte {
 	return val
 }
 
-func (t *table) put(key, val []byte) { t.fail(t.batch.Set(key, val, nil)) }
+// putNext writes a row whose key is behind those of its kind that were written before.
+func (t *table) putNext(key, val []byte) { t.fail(t.batch.Set(key, val, nil)) }
 
-func (t *table) delete(key []byte) { t.fail(t.batch.Delete(key, nil)) }
+// put writes a row with the others of the records at hand. A row is put or deleted once among them.
+func (t *table) put(key, val []byte) { t.change(key, val, false) }
+
+func (t *table) delete(key []byte) { t.change(key, nil, true) }
+
+func (t *table) change(key, val []byte, gone bool) {
+	c := change{key: len(t.arena), gone: gone}
+	t.arena = append(t.arena, key...)
+	c.val = len(t.arena)
+	t.arena = append(t.arena, val...)
+	c.end = len(t.arena)
+	t.changes = append(t.changes, c)
+}
+
+// write puts the changes into the batch in the order of their keys: the database takes them in
+// several times as fast as in any other.
+func (t *table) write() {
+	slices.SortFunc(t.changes, func(x, y change) int {
+		return bytes.Compare(t.arena[x.key:x.val], t.arena[y.key:y.val])
+	})
+	for _, c := range t.changes {
+		if c.gone {
+			t.fail(t.batch.Delete(t.arena[c.key:c.val], nil))
+			continue
+		}
+		t.fail(t.batch.Set(t.arena[c.key:c.val], t.arena[c.val:c.end], nil))
+	}
+	t.forget()
+}
+
+func (t *table) forget() { t.arena, t.changes = t.arena[:0], t.changes[:0] }
 
 func (t *table) fail(err error) {
 	if t.err == nil {

@@ -1,8 +1,10 @@
 package keyindex
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
+	"strings"
 
 	"github.com/talenttrust/auditledger/ledger"
 )
@@ -22,6 +24,11 @@ func keyOf(key ledger.Key) []byte {
 	k = append(append(append(k, 'k'), key.ContractID...), 0)
 	k = binary.BigEndian.AppendUint64(k, uint64(key.Sequence))
 	return append(k, key.EventID...)
+}
+
+// compareKeys sorts as keyOf does.
+func compareKeys(a, b ledger.Key) int {
+	return cmp.Or(strings.Compare(a.ContractID, b.ContractID), cmp.Compare(a.Sequence, b.Sequence), strings.Compare(a.EventID, b.EventID))
 }
 
 var errShort = errors.New("key index: an entry is too short or too long")

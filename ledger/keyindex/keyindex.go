@@ -26,6 +26,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -397,28 +398,30 @@ func (x *Index) writeTable() (int, error) {
 	return t.records, nil
 }
 
+// writeTo writes the table's entries in the order of their keys, which the database takes much faster.
 func (t *table) writeTo(b *pebble.Batch) error {
 	var buf []byte
-	for s, r := range t.streams {
-		buf = appendHead(buf[:0], r.head)
-		if err := b.Set(headKey(s), buf, nil); err != nil {
-			return err
-		}
+	err := b.Set(cursorKey, binary.BigEndian.AppendUint64(nil, uint64(t.last)), nil)
+	streams := slices.Sorted(maps.Keys(t.streams))
+	for _, s := range streams {
+		buf = appendHead(buf[:0], t.streams[s].head)
+		err = errors.Join(err, b.Set(headKey(s), buf, nil))
+	}
+	keys := slices.SortedFunc(maps.Keys(t.keys), compareKeys)
+	for _, k := range keys {
+		f := t.keys[k]
+		buf = appendFound(buf[:0], &f)
+		err = errors.Join(err, b.Set(keyOf(k), buf, nil))
+	}
+	for _, s := range streams {
+		r := t.streams[s]
 		key := positionKey(s, r.first)
 		for i, p := range r.positions {
 			binary.BigEndian.PutUint64(key[len(key)-8:], uint64(r.first)+uint64(i))
-			if err := b.Set(key, binary.BigEndian.AppendUint64(buf[:0], uint64(p)), nil); err != nil {
-				return err
-			}
+			err = errors.Join(err, b.Set(key, binary.BigEndian.AppendUint64(buf[:0], uint64(p)), nil))
 		}
 	}
-	for k, f := range t.keys {
-		buf = appendFound(buf[:0], &f)
-		if err := b.Set(keyOf(k), buf, nil); err != nil {
-			return err
-		}
-	}
-	return b.Set(cursorKey, binary.BigEndian.AppendUint64(buf[:0], uint64(t.last)), nil)
+	return err
 }
 
 // Close writes what is in memory and closes the database.

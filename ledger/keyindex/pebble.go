@@ -22,7 +22,7 @@ type DBConfig struct {
 // batch, so a cursor written in the same batch as its rows is always right.
 func OpenDB(c DBConfig) (*pebble.DB, error) {
 	if c.MemTable == 0 {
-		c.MemTable = 32 << 20
+		c.MemTable = 64 << 20
 	}
 	if c.Cache == 0 {
 		c.Cache = 64 << 20
@@ -37,9 +37,10 @@ func OpenDB(c DBConfig) (*pebble.DB, error) {
 		DisableWAL:            true,
 		MemTableSize:          uint64(c.MemTable),
 		FormatMajorVersion:    pebble.FormatNewest,
-		L0CompactionThreshold: 4,
+		L0CompactionThreshold: 8, // rows are written once and seldom read: fewer, larger compactions
+		L0StopWritesThreshold: 40,
+		LBaseMaxBytes:         512 << 20,
 		Logger:                dbLogger{c.Logger, c.Fatal},
-		LoggerAndTracer:       nil,
 	}
 	for i := range opts.Levels {
 		opts.Levels[i].FilterPolicy = bloom.FilterPolicy(10)

@@ -1,0 +1,354 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"github.com/talenttrust/auditledger/cmd/collector/outbox"
+)
+
+const (
+	followPoll = time.Second // beside the file system's own notices
+	printBytes = 1024        // of a file's beginning, and before the mark, that must still be the same
+	readBytes  = 1 << 20
+	turnBytes  = 64 << 20    // of one file, before the next one has its turn
+	retire     = time.Minute // after which nothing more is expected in a file that was rotated away
+)
+
+// follower reads files that are appended to, and goes on where it was: how far a file has been
+// read is committed with its events. A file is known by device and inode, so that a rotated file
+// is read to its end under its new name. A file that became shorter, or holds something else at the
+// places that were read, is read again from its start; the events that are known already are then
+// dropped by the outbox and the ledger.
+type follower struct {
+	patterns []string // file names, or patterns in the last element
+	in       *intake
+	poll     time.Duration // followPoll; less in tests
+	retire   time.Duration // retire; less in tests
+
+	tails   []*tail         // in the order in which they are read
+	refused map[string]bool // identities of files that are no text
+	trouble bool            // something was wrong in this look
+}
+
+// tail is one file that is being read.
+type tail struct {
+	name   string // identity
+	path   string
+	file   *os.File
+	lines  splitter
+	last   *outbox.Mark // as stored; nil before the first
+	listed bool         // a followed path still leads to it
+	quiet  time.Time    // since when nothing new has come
+	size   int64        // of the file at the last look, and when it was written
+	time   time.Time
+}
+
+// Run follows until ctx ends.
+func (f *follower) Run(ctx context.Context) error {
+	notices, stop := f.watch()
+	defer stop()
+	tick := time.NewTicker(f.poll)
+	defer tick.Stop()
+	defer func() {
+		for _, t := range f.tails {
+			t.file.Close()
+		}
+	}()
+	f.refused = map[string]bool{}
+	if err := f.resume(ctx); err != nil {
+		return err
+	}
+	for ctx.Err() == nil {
+		more, err := f.look(ctx)
+		if err != nil {
+			return err
+		}
+		if more {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		case <-notices:
+		}
+	}
+	return nil
+}
+
+// watch asks the file system for notices about the folders. It is a means to be quick only: where
+// it does not work, the poll finds everything.
+func (f *follower) watch() (<-chan fsnotify.Event, func()) {
+	w, err := fsnotify.NewWatcher()
+	if err != nil {
+		f.in.log.Info("no file notices, polling", "error", err)
+		return nil, func() {}
+	}
+	for _, p := range f.patterns {
+		if err := w.Add(filepath.Dir(p)); err != nil {
+			f.in.log.Info("no file notices, polling", "folder", filepath.Dir(p), "error", err)
+		}
+	}
+	return w.Events, func() { w.Close() }
+}
+
+// resume opens files that were followed before and have been renamed since: what was appended to
+// them before the rename must not be lost.
+func (f *follower) resume(ctx context.Context) error {
+	marks, err := f.in.box.Marks(ctx)
+	if err != nil {
+		return err
+	}
+	listed := f.list()
+	for _, m := range marks {
+		if _, there := listed[m.Name]; there || !f.follows(m.Path) {
+			continue
+		}
+		path := findIdentity(filepath.Dir(m.Path), m.Name)
+		if path == "" {
+			f.in.log.Warn("a followed file is gone; if lines were appended after the last look, they are lost", "path", m.Path, "read", m.Position)
+			if err := f.in.box.Forget(ctx, m.Name); err != nil {
+				return err
+			}
+			continue
+		}
+		t, err := f.open(ctx, m.Name, path)
+		if err != nil {
+			return err
+		}
+		t.path = m.Path
+		f.tails = append(f.tails, t)
+	}
+	return nil
+}
+
+func (f *follower) follows(path string) bool {
+	return slices.ContainsFunc(f.patterns, func(p string) bool { ok, _ := filepath.Match(p, path); return ok || p == path })
+}
+
+// list returns the files that the patterns lead to, by identity.
+func (f *follower) list() map[string]string {
+	found := map[string]string{}
+	for _, p := range f.patterns {
+		paths := []string{p}
+		if _, err := os.Stat(p); err != nil {
+			paths, _ = filepath.Glob(p)
+		}
+		for _, path := range paths {
+			if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
+				found[identity(path, info)] = path
+			}
+		}
+	}
+	return found
+}
+
+func findIdentity(dir, name string) string {
+	entries, _ := os.ReadDir(dir)
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && identity(path, info) == name {
+			return path
+		}
+	}
+	return ""
+}
+
+// look reads everything there is to read now and reports whether there may be more at once. An
+// error ends the follower: ctx has ended, or the outbox cannot be read.
+func (f *follower) look(ctx context.Context) (more bool, err error) {
+	was := f.trouble
+	f.trouble = false
+	listed := f.list()
+	for _, t := range f.tails {
+		path, there := listed[t.name]
+		if t.listed = there; there {
+			t.path, t.quiet = path, time.Now()
+			delete(listed, t.name)
+		}
+	}
+	for name, path := range listed {
+		if f.refused[name] {
+			continue
+		}
+		t, err := f.open(ctx, name, path)
+		if errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) {
+			f.raise(err.Error())
+			continue
+		}
+		if err != nil {
+			return false, err
+		}
+		t.listed = true
+		f.tails = append(f.tails, t)
+	}
+	behind := map[string]bool{} // paths whose older file is not read to its end yet
+	for _, t := range slices.Clone(f.tails) {
+		if behind[t.path] {
+			continue
+		}
+		end, err := f.read(ctx, t)
+		switch {
+		case ctx.Err() != nil:
+			return false, nil
+		case err != nil:
+			f.give(t, err)
+		case !end:
+			more, behind[t.path] = true, true
+		case !t.listed && time.Since(t.quiet) > f.retire:
+			f.finish(ctx, t)
+		}
+	}
+	if was && !f.trouble && len(f.refused) == 0 {
+		f.in.alerts.Clear(outbox.AlertSource)
+	}
+	return more, nil
+}
+
+func (f *follower) raise(what string) {
+	f.trouble = true
+	f.in.alerts.Raise(outbox.AlertSource, 1, what)
+}
+
+// open opens a file at its mark, or at its start when it has none or is another file now.
+func (f *follower) open(ctx context.Context, name, path string) (*tail, error) {
+	mark, err := f.in.box.Mark(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("follow: %w", err)
+	}
+	t := &tail{name: name, path: path, file: file, last: mark, quiet: time.Now()}
+	if mark != nil {
+		t.lines.start = mark.Position
+	}
+	return t, nil // whether the mark still fits is checked before the first read
+}
+
+// prints returns the fingerprints of what lies before an offset: of the file's first bytes and of
+// the last ones.
+func (t *tail) prints(offset int64) (head, end []byte, err error) {
+	n := min(offset, printBytes)
+	buf := make([]byte, n)
+	for _, p := range []struct {
+		at  int64
+		sum *[]byte
+	}{{0, &head}, {offset - n, &end}} {
+		if _, err := t.file.ReadAt(buf, p.at); err != nil {
+			return nil, nil, err // shorter than it was
+		}
+		sum := sha256.Sum256(buf)
+		*p.sum = sum[:]
+	}
+	return head, end, nil
+}
+
+func (t *tail) mark(offset int64) (*outbox.Mark, error) {
+	head, end, err := t.prints(offset)
+	return &outbox.Mark{Name: t.name, Path: t.path, Position: offset, Head: head, Tail: end}, err
+}
+
+// read takes what was appended, and reports whether it got to the end of the file.
+func (f *follower) read(ctx context.Context, t *tail) (end bool, err error) {
+	info, err := t.file.Stat()
+	if err != nil {
+		return false, err
+	}
+	if info.Size() == t.size && info.ModTime().Equal(t.time) {
+		return true, nil
+	}
+	f.checkSame(t, info.Size())
+	var l lot
+	buf := make([]byte, readBytes)
+	for turn := 0; turn < turnBytes && ctx.Err() == nil; {
+		n, err := t.file.ReadAt(buf, t.lines.read())
+		turn += n
+		lines, splitErr := t.lines.split(buf[:n])
+		if splitErr != nil {
+			return false, splitErr
+		}
+		for _, ln := range lines {
+			f.in.add(&l, t.path, ln)
+		}
+		if err != nil && err != io.EOF {
+			return false, err
+		}
+		if l.full() || err == io.EOF {
+			if err := f.commit(ctx, t, &l); err != nil {
+				return false, err
+			}
+		}
+		if err == io.EOF {
+			t.size, t.time, t.quiet = info.Size(), info.ModTime(), time.Now()
+			return true, nil
+		}
+	}
+	return false, f.commit(ctx, t, &l)
+}
+
+// commit stores a lot together with how far the file has been read.
+func (f *follower) commit(ctx context.Context, t *tail, l *lot) error {
+	if l.end == 0 {
+		return nil
+	}
+	mark, err := t.mark(l.end)
+	if err != nil {
+		*l = lot{}
+		return nil // the file shrank meanwhile: the next look reads it again
+	}
+	if err := f.in.insist(ctx, l, mark); err != nil {
+		return err
+	}
+	t.last = mark
+	return nil
+}
+
+// checkSame starts again when the file holds something else than what was read of it.
+func (f *follower) checkSame(t *tail, size int64) {
+	same := size >= t.lines.read()
+	if same && t.last != nil {
+		head, end, err := t.prints(t.last.Position)
+		same = err == nil && slices.Equal(head, t.last.Head) && slices.Equal(end, t.last.Tail)
+	}
+	if same {
+		return
+	}
+	f.in.log.Warn("a followed file shrank or was overwritten; reading it again from its start", "path", t.path, "read", t.lines.read(), "size", size)
+	f.raise(t.path + " shrank or was overwritten and is read again from its start; what was lost in between is not known")
+	t.lines, t.last = splitter{}, nil
+}
+
+// give gives a file up until the next start: it cannot be read, or is no text.
+func (f *follower) give(t *tail, err error) {
+	f.raise(fmt.Sprintf("%s is not followed any more: %v", t.path, err))
+	f.refused[t.name] = true
+	f.drop(t)
+}
+
+func (f *follower) drop(t *tail) {
+	t.file.Close()
+	f.tails = slices.DeleteFunc(f.tails, func(other *tail) bool { return other == t })
+}
+
+// finish closes a file that was rotated away; what it ends with is a line now, even without a line
+// feed.
+func (f *follower) finish(ctx context.Context, t *tail) {
+	var l lot
+	for _, ln := range t.lines.rest() {
+		f.in.add(&l, t.path, ln)
+	}
+	if f.commit(ctx, t, &l) == nil { // else ctx has ended; the next start does it
+		f.drop(t)
+	}
+}
