@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// program is a running auditd.
-type program struct {
+// instance is a running auditd.
+type instance struct {
 	url   string
 	line  string // what it said at its start
 	log   *lines
@@ -48,10 +48,10 @@ func (l *lines) String() string {
 var address = regexp.MustCompile(`http://[0-9.]+:[0-9]+`)
 
 // start runs the program in a data folder until the test ends, and waits until it listens.
-func start(t *testing.T, dir string, args ...string) *program {
+func start(t *testing.T, dir string, args ...string) *instance {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	p := &program{log: new(lines), stop: cancel, ended: make(chan error, 1)}
+	p := &instance{log: new(lines), stop: cancel, ended: make(chan error, 1)}
 	r, w := io.Pipe()
 	go func() {
 		err := run(ctx, append([]string{"--listen=127.0.0.1:0", "--data-dir=" + dir, "--disk-reserve-bytes=1"}, args...), w, p.log)
@@ -68,7 +68,7 @@ func start(t *testing.T, dir string, args ...string) *program {
 }
 
 // end stops the program and says how it ended.
-func (p *program) end(t *testing.T) error {
+func (p *instance) end(t *testing.T) error {
 	t.Helper()
 	p.stop()
 	select {
@@ -80,7 +80,7 @@ func (p *program) end(t *testing.T) error {
 	}
 }
 
-func (p *program) do(t *testing.T, method, path, body string) (int, string) {
+func (p *instance) do(t *testing.T, method, path, body string) (int, string) {
 	t.Helper()
 	req, err := http.NewRequest(method, p.url+path, strings.NewReader(body))
 	if err != nil {
