@@ -91,7 +91,7 @@ func (f *findings) accepted(r *ledger.Record) error {
 	if free && h.Generation == 1 && !y.Sanitized && !y.Late {
 		return nil
 	}
-	s := f.row(h.ContractID, h.Revision == 0)
+	s := f.row(h.ContractID)
 	if h.Generation > 1 {
 		f.single(s, kindReingested, r)
 		return nil
@@ -253,17 +253,31 @@ func (f *findings) writable() *pebble.Batch {
 	return f.ranges
 }
 
-// row returns the contract's row for changing. With its first accepted event it begins.
-func (f *findings) row(id string, begins bool) *sequences {
-	s, ok := f.rows.get(id)
-	if !ok || begins {
-		s = &sequences{id: id, lowest: ledger.Absent, highest: ledger.Absent}
-		if !begins {
-			if val := f.t.get(f.t.keyOf(tagSequences, id)); val != nil {
-				f.t.fail(s.decode(val))
-			}
+// prepare reads the rows of all contracts that the records will ask for.
+func (f *findings) prepare(recs []ledger.Record) {
+	f.load(missing(recs, &f.rows))
+}
+
+func (f *findings) load(ids []string) {
+	f.t.getAll(tagSequences, ids, func(id string, val []byte) {
+		s := newSequences(id)
+		if val != nil {
+			f.t.fail(s.decode(val))
 		}
 		f.rows.put(id, s)
+	})
+}
+
+func newSequences(id string) *sequences {
+	return &sequences{id: id, lowest: ledger.Absent, highest: ledger.Absent}
+}
+
+// row returns the contract's row for changing.
+func (f *findings) row(id string) *sequences {
+	s, ok := f.rows.get(id)
+	if !ok {
+		f.load([]string{id})
+		s, _ = f.rows.get(id)
 	}
 	if !s.dirty {
 		s.dirty, f.dirty = true, append(f.dirty, s)

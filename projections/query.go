@@ -693,7 +693,11 @@ func (v *view) beside(ctx context.Context, e *Entry, order Order) (*Entry, error
 	if err != nil || at == nil {
 		return nil, err
 	}
-	return v.entry(*at)
+	found, err := v.entries([]ledger.Position{*at})
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	return &found[0], nil
 }
 
 // Findings returns a page of a contract's findings. They are always the latest: filling a gap takes
