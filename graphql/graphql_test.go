@@ -174,8 +174,9 @@ func TestBrowse(t *testing.T) {
 		`{"activity":{"totalCount":1,"edges":[{"node":{"code":"invalid_event","deduplicationKey":null,"payload":null,"contractId":"lamp@7.a-b"}}]}}`)
 	h.want(t, `{contracts(search:"LAMP"){totalCount edges{node{contractId}}} nobody:contract(id:"nobody"){id}}`, nil,
 		`{"contracts":{"totalCount":1,"edges":[{"node":{"contractId":"lamp@7.a-b"}}]},"nobody":null}`)
-	h.want(t, `{stats{total accepted rejected conflicts contracts byContractType{name count} byCode{name count}} projections{name state lag}}`, nil,
-		`{"stats":{"total":8,"accepted":6,"rejected":2,"conflicts":1,"contracts":2,"byContractType":[{"name":"lamp_contract","count":6}],"byCode":[{"name":"IDEMPOTENCY_PAYLOAD_CONFLICT","count":1},{"name":"invalid_event","count":1}]},
+	h.want(t, `{stats{total accepted rejected conflicts contracts byContractType{name count} byCode{name count} findings{name count}} projections{name state lag}}`, nil,
+		`{"stats":{"total":8,"accepted":6,"rejected":2,"conflicts":1,"contracts":2,"byContractType":[{"name":"lamp_contract","count":6}],"byCode":[{"name":"IDEMPOTENCY_PAYLOAD_CONFLICT","count":1},{"name":"invalid_event","count":1}],
+		 "findings":[{"name":"SEQUENCE_GAP","count":1},{"name":"SEQUENCE_REUSED","count":1},{"name":"SEQUENCE_REGRESSION","count":1},{"name":"CONFLICT","count":1}]},
 		 "projections":[{"name":"history","state":"live","lag":0},{"name":"stats","state":"live","lag":0},{"name":"contracts","state":"live","lag":0},{"name":"findings","state":"live","lag":0}]}`)
 }
 
