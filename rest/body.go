@@ -22,7 +22,8 @@ const (
 )
 
 // readBody reads the request's JSON body into buf: decompressed, not longer than MaxBody in either
-// form, and in time.
+// form, and in time: observe has set the deadline. It stays after a failure, for the server goes on
+// reading before it answers.
 func (s *server) readBody(c *call, buf *bytes.Buffer) error {
 	if err := checkContentType(c.Header); err != nil {
 		return err
@@ -30,11 +31,6 @@ func (s *server) readBody(c *call, buf *bytes.Buffer) error {
 	if c.ContentLength > s.MaxBody {
 		return s.tooLarge()
 	}
-	deadline := http.NewResponseController(c.w)
-	// Where a deadline cannot be set, as in a test without a connection, there is nothing to wait for.
-	// It stays after a failure, for the server goes on reading before it answers.
-	deadline.SetReadDeadline(time.Now().Add(s.BodyTimeout))
-
 	received := http.MaxBytesReader(c.w, c.Body, s.MaxBody)
 	plain, done, err := s.decoder(c.Header.Get("Content-Encoding"), received)
 	if err != nil {
@@ -51,7 +47,7 @@ func (s *server) readBody(c *call, buf *bytes.Buffer) error {
 	if n > s.MaxBody {
 		return s.tooLarge()
 	}
-	deadline.SetReadDeadline(time.Time{})
+	http.NewResponseController(c.w).SetReadDeadline(time.Time{})
 	return nil
 }
 

@@ -125,7 +125,7 @@ func TestProgram(t *testing.T) {
 	}
 	status, metrics := p.do(t, "GET", "/metrics", "")
 	for _, name := range []string{
-		`ledger_events_total{code="",status="duplicate"} 15`, "ledger_append_seconds_count", "ledger_append_batch_events_sum", "http_request_duration_seconds_count",
+		`ledger_events_total{code="",status="duplicate"} 15`, "ledger_append_seconds_count", `window_requests_total{result="hit"} 0`, "ledger_append_batch_events_sum", "http_request_duration_seconds_count",
 		"event_idempotency_active_keys", "event_idempotency_evictions_total", "projection_lag_records", "projection_lag_seconds", "go_goroutines", "process_open_fds",
 	} {
 		if status != 200 || !strings.Contains(metrics, "\n"+name) {

@@ -54,7 +54,7 @@ func serve(ctx context.Context, fail context.CancelCauseFunc, c *config, stdout 
 		return err
 	}
 	l, err := ledger.New(ledger.Config{
-		Store: meter(store, registry), Instance: instance, Schemas: schemas,
+		Store: meterStore(store, registry), Window: meterWindow(nil, registry), Instance: instance, Schemas: schemas,
 		Lax: !c.EnableStrictValidation, PlainConflict: !c.EnablePayloadIntegrityCheck,
 		MaxAge: time.Duration(c.MaxEventAgeMs) * time.Millisecond, MaxSkew: time.Duration(c.MaxEventSkewMs) * time.Millisecond,
 		MaxPayload: c.MaxPayloadBytes, Chunk: c.EventBatchSize, Logger: log,
