@@ -194,6 +194,35 @@ func TestRequestsAreAnsweredAtAStop(t *testing.T) {
 	}
 }
 
+// What may be turned off is off: schemas and unknown members, and the name of a conflict, not its refusal.
+func TestLaxSettings(t *testing.T) {
+	p := start(t, t.TempDir(), "--no-enable-strict-validation", "--enable-payload-integrity-check=false")
+	send := func(members string) string {
+		t.Helper()
+		event := fmt.Sprintf(`{"contractId":"c-1","eventId":"e-1","sequence":1,"timestamp":%d,%s}`, time.Now().UnixMilli(), members)
+		status, body := p.do(t, "POST", "/api/v1/events", `{"contractType":"talent_contract","events":[`+event+`]}`)
+		if status != 200 {
+			t.Errorf("got %d %s", status, body)
+		}
+		return body
+	}
+	if body := send(`"payload":{},"extra":1`); !strings.Contains(body, `"accepted":1`) {
+		t.Errorf("got %s, want it accepted", body)
+	}
+	if body := send(`"payload":{"a":1}`); !strings.Contains(body, `"code":"conflict","httpStatus":409`) {
+		t.Errorf("got %s, want a conflict", body)
+	}
+	if body := send(`"payload":[]`); !strings.Contains(body, `"invalid_event"`) {
+		t.Errorf("got %s, want base fields to be checked", body)
+	}
+	if status, body := p.do(t, "POST", "/graphql", `{"query":"{stats{accepted}}"}`); status != 200 || !strings.Contains(body, `"accepted"`) {
+		t.Errorf("graphql: got %d %s", status, body)
+	}
+	if err := p.end(t); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestFolderInUse(t *testing.T) {
 	dir := t.TempDir()
 	p := start(t, dir)
