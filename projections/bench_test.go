@@ -1,6 +1,7 @@
 package projections
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -109,18 +110,23 @@ func BenchmarkPage(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+	if err := errors.Join(p.db.Flush(), p.db.Compact(b.Context(), []byte{0}, []byte{0xff}, true)); err != nil {
+		b.Fatal(err)
+	}
 	r := HistoryRequest{ContractID: "contract_000000", Page: Page{First: 100}}
 	s := p.Query().sealer("history", r.ContractID, r.Filter, r.Order)
 	for name, at := range map[string]uint64{"newest": n + 1, "middle": n / 2, "oldest": 101} {
 		b.Run(name, func(b *testing.B) {
 			r := r
 			r.After = s.seal(n, appendNumbers(nil, at))
+			began := cpu(b)
 			for b.Loop() {
 				page, err := p.Query().History(b.Context(), r)
 				if err != nil || len(page.Entries) != 100 {
 					b.Fatal(len(page.Entries), err)
 				}
 			}
+			b.ReportMetric(float64(cpu(b)-began)/float64(b.N), "cpu-ns/op")
 		})
 	}
 	b.Run("total", func(b *testing.B) {

@@ -108,15 +108,27 @@ func (c *contracts) again(n *ledger.Count) {
 	}
 }
 
+// prepare reads the rows of all contracts that the records will ask for.
+func (c *contracts) prepare(recs []ledger.Record) {
+	c.load(missing(recs, &c.rows))
+}
+
+func (c *contracts) load(ids []string) {
+	c.t.getAll(tagContract, ids, func(id string, val []byte) {
+		row := newContract(id)
+		if val != nil {
+			c.t.fail(row.decode(val))
+		}
+		c.rows.put(id, row)
+	})
+}
+
 // row returns the contract's row for changing.
 func (c *contracts) row(id string) *contract {
 	row, ok := c.rows.get(id)
 	if !ok {
-		row = newContract(id)
-		if val := c.t.get(c.t.keyOf(tagContract, id)); val != nil {
-			c.t.fail(row.decode(val))
-		}
-		c.rows.put(id, row)
+		c.load([]string{id})
+		row, _ = c.rows.get(id)
 	}
 	if !row.dirty {
 		row.dirty, c.dirty = true, append(c.dirty, row)

@@ -3,6 +3,8 @@ package projections
 import (
 	"maps"
 	"slices"
+
+	"github.com/talenttrust/auditledger/ledger"
 )
 
 // manyContracts is how many contracts a cache remembers.
@@ -38,6 +40,22 @@ func (c *cache[K, V]) age() {
 	if len(c.young) >= c.half {
 		c.young, c.old = make(map[K]V, c.half), c.young
 	}
+}
+
+// missing returns the contracts of the records that are not remembered, each once.
+func missing[V any](recs []ledger.Record, known *cache[string, V]) (ids []string) {
+	asked := map[string]bool{}
+	for i := range recs {
+		id := recs[i].Header.ContractID
+		if id == "" || asked[id] {
+			continue
+		}
+		asked[id] = true
+		if _, ok := known.get(id); !ok {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }
 
 // counters are rows that hold one number each, and are added to.

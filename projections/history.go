@@ -3,6 +3,7 @@ package projections
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 
@@ -52,6 +53,8 @@ func newHistory(t *table) folder {
 	t.fail(err)
 	return h
 }
+
+func (h *history) prepare([]ledger.Record) {}
 
 func (h *history) fold(r *ledger.Record) error {
 	switch r.Header.Type {
@@ -315,36 +318,29 @@ func (v *view) within(ctx context.Context, f *Filter, asOf ledger.Position) (pos
 	return positions{max(all.first, found.first), min(all.last, found.last)}, err
 }
 
-// entry reads the entry at the position with its repeats; nil when there is none.
-func (v *view) entry(p ledger.Position) (*Entry, error) {
-	val, err := v.get(appendNumbers(v.prefix.key(tagEntry), uint64(p)))
-	if err != nil || val == nil {
-		return nil, err
-	}
-	e, _, err := decodeEntry(val)
+// entries reads the entries at the positions with their repeats, in order; there may be none at some.
+func (v *view) entries(at []ledger.Position) (found []Entry, err error) {
+	rows, err := v.look()
 	if err != nil {
-		return nil, fmt.Errorf("entry at position %s: %w", p, err)
-	}
-	e.Position = p
-	if val, err = v.get(v.prefix.keyOf(tagRepeat, e.Stream, uint64(e.Revision))); err != nil {
 		return nil, err
 	}
-	rep, err := decodeRepeat(val)
-	e.Duplicates, e.LastDuplicateAt = rep.count, rep.last
-	return &e, err
-}
-
-// entries reads the entries at the positions, in order; there may be none at some.
-func (v *view) entries(at []ledger.Position) ([]Entry, error) {
-	found := make([]Entry, 0, len(at))
+	defer func() { err = errors.Join(err, rows.close()) }()
+	found = make([]Entry, 0, len(at))
 	for _, p := range at {
-		e, err := v.entry(p)
+		val := rows.get(appendNumbers(v.prefix.key(tagEntry), uint64(p)))
+		if val == nil {
+			continue
+		}
+		e, _, err := decodeEntry(val)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("entry at position %s: %w", p, err)
 		}
-		if e != nil {
-			found = append(found, *e)
+		rep, err := decodeRepeat(rows.get(v.prefix.keyOf(tagRepeat, e.Stream, uint64(e.Revision))))
+		if err != nil {
+			return nil, fmt.Errorf("repeats of the entry at position %s: %w", p, err)
 		}
+		e.Position, e.Duplicates, e.LastDuplicateAt = p, rep.count, rep.last
+		found = append(found, e)
 	}
 	return found, nil
 }

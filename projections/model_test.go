@@ -3,6 +3,7 @@ package projections
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"log/slog"
@@ -19,15 +20,17 @@ import (
 
 // book is a ledger in memory: what projections follow, made of real records.
 type book struct {
-	mu      sync.Mutex // guards all below
-	records []ledger.Record
-	streams map[string][]int
-	heads   map[string]ledger.StreamHead
-	found   map[ledger.Key]ledger.Found
-	moved   chan struct{}
-	broken  error // of Follow
-	batch   int   // records that Follow yields at once; 0: all there are
-	stride  int   // between positions; 1 when 0
+	mu         sync.Mutex // guards all below
+	records    []ledger.Record
+	streams    map[string][]int
+	heads      map[string]ledger.StreamHead
+	found      map[ledger.Key]ledger.Found
+	moved      chan struct{}
+	broken     error           // of Follow
+	breakAfter ledger.Position // Follow ends with an error there; 0: nowhere
+	batch      int             // records that Follow yields at once; 0: all there are
+	alone      bool            // Follow does not say that there is more, so that each batch is taken in on its own
+	stride     int             // between positions; 1 when 0
 }
 
 var _ Reader = (*book)(nil)
@@ -151,7 +154,7 @@ func (b *book) Follow(ctx context.Context, after ledger.Position) iter.Seq2[ledg
 				case <-ctx.Done():
 				}
 			}
-			if err = cmpErr(ctx.Err(), err); err != nil {
+			if err = firstOf(ctx.Err(), err); err != nil {
 				yield(ledger.Batch{}, err)
 				return
 			}
@@ -162,8 +165,6 @@ func (b *book) Follow(ctx context.Context, after ledger.Position) iter.Seq2[ledg
 		}
 	}
 }
-
-func cmpErr(errs ...error) error { return firstOf(errs...) }
 
 func (b *book) next(after ledger.Position) (ledger.Batch, <-chan struct{}, error) {
 	b.mu.Lock()
@@ -180,7 +181,14 @@ func (b *book) next(after ledger.Position) (ledger.Batch, <-chan struct{}, error
 	if b.batch > 0 {
 		to = min(to, from+b.batch)
 	}
-	return ledger.Batch{Records: b.records[from:to:to], Head: head, Behind: int64(len(b.records) - to)}, b.moved, b.broken
+	batch := ledger.Batch{Records: b.records[from:to], Head: head, Behind: int64(len(b.records) - to)}
+	if b.alone {
+		batch.Behind = 0
+	}
+	if b.breakAfter > 0 && after >= b.breakAfter && len(batch.Records) > 0 {
+		return batch, b.moved, errors.New("the ledger cannot be read here")
+	}
+	return batch, b.moved, b.broken
 }
 
 // accepted makes the entry of an event; edit may change it before it is sealed.

@@ -64,8 +64,9 @@ const (
 	flushRecords = 200_000
 	firstRetry   = 100 * time.Millisecond
 	lastRetry    = 10 * time.Second
-	gather       = 8192   // records that are taken in at once where so many wait: rows that many of them change are written once
-	behindMuch   = 10_000 // records of lag from which a projection is said to be catching up
+	cacheBytes   = 128 << 20 // of the database; what is not yet on disk, 32 to 64 MiB, is taken from it
+	gather       = 8192      // records that are taken in at once where so many wait: rows that many of them change are written once
+	behindMuch   = 10_000    // records of lag from which a projection is said to be catching up
 	waitAtMost   = 2 * time.Second
 )
 
@@ -79,6 +80,8 @@ type projection struct {
 
 // folder takes records in. It belongs to one goroutine at a time.
 type folder interface {
+	// prepare is told which records will be folded next, to read what it will need all at once.
+	prepare(recs []ledger.Record)
 	// fold takes one record in. It may change rows of the table. An error is the record's fault.
 	fold(r *ledger.Record) error
 	// finish changes the rows that several of the folded records change. What comes of it must not
@@ -194,7 +197,7 @@ func open(ctx context.Context, c Config, known []projection) (*Projections, erro
 	if p.ledgerID, err = ledger.ID(ctx, c.Reader); err != nil {
 		return nil, fmt.Errorf("projections: %w", err)
 	}
-	if p.db, err = keyindex.OpenDB(keyindex.DBConfig{Dir: c.Dir, Logger: c.Logger, Fatal: c.Fatal}); err != nil {
+	if p.db, err = keyindex.OpenDB(keyindex.DBConfig{Dir: c.Dir, Cache: cacheBytes, Logger: c.Logger, Fatal: c.Fatal}); err != nil {
 		return nil, fmt.Errorf("projections: %w", err)
 	}
 	if err := p.load(ctx); err != nil {
@@ -518,6 +521,7 @@ func (r *rows) take(b *pebble.Batch, recs []ledger.Record) *Failure {
 		r.folder = r.open(&r.table)
 	}
 	recs = r.due(recs)
+	r.folder.prepare(recs)
 	for i := range recs {
 		if err := r.safely(&recs[i]); err != nil {
 			return &Failure{recs[i].Position, err.Error()}

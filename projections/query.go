@@ -176,6 +176,7 @@ type Stats struct {
 	Tally
 	ByContractType []Named // accepted events, most first; the first 100 and "other"
 	ByCode         []Named // rejected events, most first
+	Findings       []Named // of the whole ledger, whatever the time range, by kind
 	Series         []Point // oldest first; buckets in which nothing happened are left out
 	AsOf           struct {
 		Position ledger.Position
@@ -377,6 +378,13 @@ func (q *Query) Stats(ctx context.Context, r StatsRequest) (s Stats, err error) 
 			return err
 		}
 		if err := s.read(ctx, v, contracts, in, r.Bucket); err != nil {
+			return err
+		}
+		found, err := m.view("findings")
+		if err != nil {
+			return err
+		}
+		if s.Findings, err = found.totals(); err != nil {
 			return err
 		}
 		s.AsOf.Position = v.at.position
@@ -693,7 +701,11 @@ func (v *view) beside(ctx context.Context, e *Entry, order Order) (*Entry, error
 	if err != nil || at == nil {
 		return nil, err
 	}
-	return v.entry(*at)
+	found, err := v.entries([]ledger.Position{*at})
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	return &found[0], nil
 }
 
 // Findings returns a page of a contract's findings. They are always the latest: filling a gap takes

@@ -31,7 +31,7 @@ func TestModel(t *testing.T) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
 			b := newBook()
-			b.batch = int(seed % 7)
+			b.batch, b.alone = int(seed%7), seed%2 == 0
 			b.stride = 1 + int(seed%3)
 			scribble(b, rand.New(rand.NewPCG(seed, 1)), 300)
 			p := caughtUp(t, b)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -49,7 +50,7 @@ func (b *book) copy() *book {
 }
 
 func oneByOne(t *testing.T, b *book, _ *rand.Rand) *Projections {
-	b.batch = 1
+	b.batch, b.alone = 1, true
 	return caughtUp(t, b)
 }
 
@@ -57,7 +58,7 @@ func oneByOne(t *testing.T, b *book, _ *rand.Rand) *Projections {
 func restarts(t *testing.T, b *book, rnd *rand.Rand) *Projections {
 	dir := t.TempDir()
 	for range 5 {
-		b.batch = 1 + rnd.IntN(5)
+		b.batch, b.alone = 1+rnd.IntN(5), rnd.IntN(3) > 0
 		p, stop := running(t, Config{Dir: dir, Reader: b}, shipped())
 		until(t, func() bool { return p.position() >= ledger.Position(rnd.IntN(len(b.records))) })
 		stop()
@@ -71,7 +72,7 @@ func restarts(t *testing.T, b *book, rnd *rand.Rand) *Projections {
 func crashes(t *testing.T, b *book, rnd *rand.Rand) *Projections {
 	dir := t.TempDir()
 	for range 4 {
-		b.batch = 1 + rnd.IntN(20)
+		b.batch, b.alone = 1+rnd.IntN(20), rnd.IntN(3) > 0
 		p, stop := running(t, Config{Dir: dir, Reader: b}, shipped())
 		until(t, func() bool { return p.position() >= ledger.Position(rnd.IntN(len(b.records))) })
 		if _, err := p.db.AsyncFlush(); err != nil {
@@ -141,7 +142,7 @@ func TestPoison(t *testing.T) {
 	const at = 100
 	b := newBook()
 	scribble(b, rand.New(rand.NewPCG(3, 3)), 200)
-	b.batch = 64
+	b.batch, b.alone = 64, true
 	want := digests(t, caughtUp(t, b))
 	until100 := b.copy()
 	until100.records = until100.records[:at-1]
@@ -219,7 +220,7 @@ func TestBadRecords(t *testing.T) {
 
 func TestRebuild(t *testing.T) {
 	b := newBook()
-	b.batch = 10
+	b.batch, b.alone = 10, true
 	rnd := rand.New(rand.NewPCG(5, 5))
 	scribble(b, rnd, 500)
 	p := caughtUp(t, b)
@@ -279,7 +280,7 @@ func TestRebuildAnswers(t *testing.T) {
 	b := newBook()
 	rnd := rand.New(rand.NewPCG(6, 6))
 	scribble(b, rnd, 400)
-	b.batch = 5
+	b.batch, b.alone = 5, true
 	p := caughtUp(t, b)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -311,7 +312,7 @@ func TestRebuildAnswers(t *testing.T) {
 	compareAll(t, p.Query(), modelOf(b.all()))
 }
 
-// TestRebuildInterrupted stops in the middle of a rebuild; it goes on at the next start.
+// TestRebuildInterrupted stops in the middle of a rebuild; it goes on from there at the next start.
 func TestRebuildInterrupted(t *testing.T) {
 	b := newBook()
 	scribble(b, rand.New(rand.NewPCG(8, 8)), 300)
@@ -320,13 +321,27 @@ func TestRebuildInterrupted(t *testing.T) {
 	wait(t, p, b)
 	want := digests(t, p)
 	b.mu.Lock()
-	b.batch = 1
+	b.batch, b.alone, b.breakAfter = 10, true, 150
 	b.mu.Unlock()
 	if err := p.Rebuild(t.Context(), "findings"); err != nil {
 		t.Fatal(err)
 	}
-	until(t, func() bool { s := stateOf(t, p, "findings"); return s.Progress > 0.1 || s.State != Rebuilding })
+	until(t, func() bool { return stateOf(t, p, "findings").Progress > 0.4 })
+	diff(t, "meanwhile", want, digests(t, p))
 	stop()
+	b.mu.Lock()
+	b.breakAfter = 0
+	b.mu.Unlock()
+	p, err := Open(t.Context(), Config{Dir: dir, Reader: b, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := stateOf(t, p, "findings"); s.State != Rebuilding || s.Progress < 0.4 || s.Progress == 1 {
+		t.Errorf("at the next start: %+v", s)
+	}
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
 	p, _ = running(t, Config{Dir: dir, Reader: b}, shipped())
 	until(t, func() bool { return stateOf(t, p, "findings").State == Live })
 	diff(t, "after the restart", want, digests(t, p))
@@ -387,7 +402,7 @@ func TestVersion(t *testing.T) {
 	p, stop := running(t, Config{Dir: dir, Reader: b}, shipped())
 	wait(t, p, b)
 	stop()
-	b.batch = 10
+	b.batch, b.alone = 10, true
 	known := shipped()
 	known[2].version++
 	p, _ = running(t, Config{Dir: dir, Reader: b}, known)

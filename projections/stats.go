@@ -51,6 +51,8 @@ func newStats(t *table) folder {
 	return &stats{t: t, counters: newCounters(t), active: newActive(t), codes: map[recordID]string{}}
 }
 
+func (s *stats) prepare([]ledger.Record) {}
+
 func (s *stats) fold(r *ledger.Record) error {
 	h := &r.Header
 	if h.RecordedAt < 0 {

@@ -105,6 +105,29 @@ func (v *view) scan(ctx context.Context, lower, upper []byte, backwards bool, us
 	return it.Error()
 }
 
+// looker reads rows by key, many with little work for each.
+type looker struct{ it *pebble.Iterator }
+
+func (v *view) look() (looker, error) { return look(v.from, v.prefix) }
+
+func look(from pebble.Reader, p prefix) (looker, error) {
+	it, err := from.NewIter(&pebble.IterOptions{LowerBound: p[:], UpperBound: p.end()})
+	if err != nil {
+		return looker{}, fmt.Errorf("read rows: %w", err)
+	}
+	return looker{it}, nil
+}
+
+// get returns the row under the key until the next get; nil where there is none. An error shows at close.
+func (l looker) get(key []byte) []byte {
+	if !l.it.SeekGE(key) || !bytes.Equal(l.it.Key(), key) {
+		return nil
+	}
+	return l.it.Value()
+}
+
+func (l looker) close() error { return errors.Join(l.it.Error(), l.it.Close()) }
+
 // table is a generation of rows that is being written. It belongs to one goroutine at a time.
 type table struct {
 	prefix
@@ -127,6 +150,30 @@ func (t *table) get(key []byte) []byte {
 	val, err := get(t.db, key)
 	t.fail(err)
 	return val
+}
+
+// manyRows is from how many rows on it is cheaper to walk to them than to look each one up.
+const manyRows = 32
+
+// getAll hands out the rows under tag and the texts, nil where there is none. Where they are many,
+// it walks over them in order.
+func (t *table) getAll(tag byte, texts []string, use func(text string, val []byte)) {
+	if len(texts) < manyRows {
+		for _, text := range texts {
+			use(text, t.get(t.keyOf(tag, text)))
+		}
+		return
+	}
+	rows, err := look(t.db, t.prefix)
+	if err != nil {
+		t.fail(err)
+		return
+	}
+	slices.Sort(texts)
+	for _, text := range texts {
+		use(text, rows.get(t.keyOf(tag, text)))
+	}
+	t.fail(rows.close())
 }
 
 // putNext writes a row whose key is behind those of its kind that were written before.

@@ -186,6 +186,7 @@ type stats struct {
 	tally
 	ByContractType map[string]int64 `json:"byContractType"`
 	ByCode         map[string]int64 `json:"byCode"`
+	Findings       map[string]int64 `json:"findings"`
 	AsOf           asOf             `json:"asOf"`
 	Lag            lag              `json:"lag"`
 	Series         *[]point         `json:"series,omitzero"`
@@ -207,7 +208,7 @@ type point struct {
 }
 
 func newStats(st *projections.Stats, series bool) stats {
-	s := stats{tally: newTally(&st.Tally), ByContractType: named(st.ByContractType), ByCode: named(st.ByCode)}
+	s := stats{tally: newTally(&st.Tally), ByContractType: named(st.ByContractType), ByCode: named(st.ByCode), Findings: named(st.Findings)}
 	s.AsOf.Position = st.AsOf.Position.String()
 	if t := st.AsOf.Time; !t.IsZero() {
 		s.AsOf.Time = optional(millis(t.UnixMilli()), -1)

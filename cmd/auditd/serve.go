@@ -72,7 +72,11 @@ func serve(ctx context.Context, fail context.CancelCauseFunc, c *config, stdout 
 	defer undo(loop(views.Run, fail))
 	defer undo(loop(l.Run, fail))
 
-	queries, err := graphql.New(graphql.Config{Query: views.Query(), Logger: log})
+	id, err := ledger.ID(ctx, store)
+	if err != nil {
+		return err
+	}
+	queries, err := graphql.New(graphql.Config{Query: views.Query(), Epoch: id[:16], Logger: log})
 	if err != nil {
 		return err
 	}
