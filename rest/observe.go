@@ -47,10 +47,7 @@ func (s *server) observe(next http.Handler) http.Handler {
 		if x.traceparent != "" {
 			w.Header().Set(headerTraceparent, x.traceparent)
 		}
-		if r.ContentLength != 0 {
-			// Where a deadline cannot be set, as in a test without a connection, there is nothing to wait for.
-			http.NewResponseController(w).SetReadDeadline(started.Add(s.BodyTimeout))
-		}
+		s.timeBody(w, r)
 		ww := middleware.NewWrapResponseWriter(w, r.ProtoMajor)
 		routing := chi.RouteContext(r.Context())
 		defer func() {

@@ -223,6 +223,32 @@ func TestLaxSettings(t *testing.T) {
 	}
 }
 
+// An open event stream does not hold up a stop.
+func TestStreamsEndAtAStop(t *testing.T) {
+	p := start(t, t.TempDir())
+	req, err := http.NewRequest("POST", p.url+"/graphql", strings.NewReader(`{"query":"subscription{activity{position}}"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "text/event-stream")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if kind := resp.Header.Get("Content-Type"); !strings.HasPrefix(kind, "text/event-stream") {
+		t.Fatalf("got %d %s", resp.StatusCode, kind)
+	}
+	began := time.Now()
+	if err := p.end(t); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(began); took > drainLimit/2 {
+		t.Errorf("the stop took %s", took)
+	}
+}
+
 func TestFolderInUse(t *testing.T) {
 	dir := t.TempDir()
 	p := start(t, dir)
