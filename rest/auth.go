@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -89,7 +90,7 @@ var errUnauthenticated = problem("unauthenticated", "a valid bearer token is nee
 func (a *Auth) identify(r *http.Request) (identity, error) {
 	keys := a.current.Load()
 	if keys == nil {
-		return a.local, nil
+		return a.local, checkLoopback(r.Host)
 	}
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") || token == "" || len(r.Header.Values("Authorization")) > 1 {
@@ -107,6 +108,18 @@ func (a *Auth) identify(r *http.Request) (identity, error) {
 		return identity{}, errUnauthenticated
 	}
 	return who, nil
+}
+
+// checkLoopback refuses what was not addressed to this machine by a name of its own: without it, a page
+// in a browser here could read all through a name that its owner points at 127.0.0.1.
+func checkLoopback(host string) error {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	if ip := net.ParseIP(strings.Trim(host, "[]")); ip.IsLoopback() || strings.EqualFold(host, "localhost") {
+		return nil
+	}
+	return problem("forbidden", "without a sources file this service answers only to localhost and loopback addresses")
 }
 
 // require lets requests of a role pass, and notes who sends them.

@@ -142,6 +142,22 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
+// Without sources a service answers to names of its own machine only.
+func TestLoopbackNames(t *testing.T) {
+	s := newService(t, options{})
+	for host, want := range map[string]int{
+		"localhost": 200, "LOCALHOST:8080": 200, "127.0.0.1:80": 200, "127.9.9.9": 200, "[::1]:8080": 200, "[::1]": 200,
+		"example.org": 403, "example.org:8080": 403, "localhost.example.org": 403, "192.0.2.1": 403, "127.0.0.1.example.org": 403,
+	} {
+		if r := s.do("GET", "/api/v1/stats", "", func(r *http.Request) { r.Host = host }); r.status != want {
+			t.Errorf("%s: got %d, want %d", host, r.status, want)
+		}
+	}
+	if r := s.do("GET", "/healthz", "", func(r *http.Request) { r.Host = "example.org" }); r.status != 200 {
+		t.Errorf("healthz: got %d", r.status)
+	}
+}
+
 func TestPolicy(t *testing.T) {
 	s := withSources(t)
 	send := func(key, contractType, contract string) result {

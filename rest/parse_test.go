@@ -148,3 +148,29 @@ func TestCodesHaveStatuses(t *testing.T) {
 		}
 	}
 }
+
+func BenchmarkParseBatch(b *testing.B) {
+	event := `{"contractId":"contract_123","eventId":"event_456","sequence":1,"timestamp":1767225600000,"payload":{"paymentId":"p-1","amount":12.5,"currency":"EUR","status":"completed","timestamp":1767225600000}}`
+	body := []byte(`{"contractType":"payment_contract","events":[` + strings.Repeat(event+",", 99) + event + `]}`)
+	b.ReportAllocs()
+	b.SetBytes(int64(len(body)))
+	for b.Loop() {
+		if _, err := parseBatch(body, 1000); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkAppendBatch(b *testing.B) {
+	results := make([]ledger.Result, 100)
+	for i := range results {
+		results[i] = ledger.Result{
+			Key: ledger.Key{ContractID: "contract_123", EventID: "event_456", Sequence: int64(i)}, HasKey: true, Status: ledger.StatusAccepted,
+			Position: 42, Generation: 1, ProcessedAt: 1767225600000, PayloadHash: ledger.Hash{1}, Leaf: ledger.Hash{2},
+		}
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		appendBatch(make([]byte, 0, 256+384*len(results)), results)
+	}
+}

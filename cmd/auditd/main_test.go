@@ -125,7 +125,7 @@ func TestProgram(t *testing.T) {
 	}
 	status, metrics := p.do(t, "GET", "/metrics", "")
 	for _, name := range []string{
-		`ledger_events_total{code="",status="duplicate"} 15`, "ledger_append_seconds_count", "ledger_append_batch_events_sum", "http_request_duration_seconds_count",
+		`ledger_events_total{code="",status="duplicate"} 15`, "ledger_append_seconds_count", `window_requests_total{result="hit"} 0`, "ledger_append_batch_events_sum", "http_request_duration_seconds_count",
 		"event_idempotency_active_keys", "event_idempotency_evictions_total", "projection_lag_records", "projection_lag_seconds", "go_goroutines", "process_open_fds",
 	} {
 		if status != 200 || !strings.Contains(metrics, "\n"+name) {
@@ -191,6 +191,61 @@ func TestRequestsAreAnsweredAtAStop(t *testing.T) {
 	}
 	if err := p.end(t); err != nil {
 		t.Errorf("stop: %v", err)
+	}
+}
+
+// What may be turned off is off: schemas and unknown members, and the name of a conflict, not its refusal.
+func TestLaxSettings(t *testing.T) {
+	p := start(t, t.TempDir(), "--no-enable-strict-validation", "--enable-payload-integrity-check=false")
+	send := func(members string) string {
+		t.Helper()
+		event := fmt.Sprintf(`{"contractId":"c-1","eventId":"e-1","sequence":1,"timestamp":%d,%s}`, time.Now().UnixMilli(), members)
+		status, body := p.do(t, "POST", "/api/v1/events", `{"contractType":"talent_contract","events":[`+event+`]}`)
+		if status != 200 {
+			t.Errorf("got %d %s", status, body)
+		}
+		return body
+	}
+	if body := send(`"payload":{},"extra":1`); !strings.Contains(body, `"accepted":1`) {
+		t.Errorf("got %s, want it accepted", body)
+	}
+	if body := send(`"payload":{"a":1}`); !strings.Contains(body, `"code":"conflict","httpStatus":409`) {
+		t.Errorf("got %s, want a conflict", body)
+	}
+	if body := send(`"payload":[]`); !strings.Contains(body, `"invalid_event"`) {
+		t.Errorf("got %s, want base fields to be checked", body)
+	}
+	if status, body := p.do(t, "POST", "/graphql", `{"query":"{stats{accepted}}"}`); status != 200 || !strings.Contains(body, `"accepted"`) {
+		t.Errorf("graphql: got %d %s", status, body)
+	}
+	if err := p.end(t); err != nil {
+		t.Error(err)
+	}
+}
+
+// An open event stream does not hold up a stop.
+func TestStreamsEndAtAStop(t *testing.T) {
+	p := start(t, t.TempDir())
+	req, err := http.NewRequest("POST", p.url+"/graphql", strings.NewReader(`{"query":"subscription{activity{position}}"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "text/event-stream")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if kind := resp.Header.Get("Content-Type"); !strings.HasPrefix(kind, "text/event-stream") {
+		t.Fatalf("got %d %s", resp.StatusCode, kind)
+	}
+	began := time.Now()
+	if err := p.end(t); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(began); took > drainLimit/2 {
+		t.Errorf("the stop took %s", took)
 	}
 }
 
