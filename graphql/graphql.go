@@ -43,6 +43,8 @@ type Config struct {
 	NoIntrospection bool          // __schema and __type are refused
 	Timeout         time.Duration // of one request; 5 s when 0
 	Concurrent      int           // requests executed at once, the others get 503; 16 when 0
+	Streams         int           // subscriptions open at once, the others get 503; 64 when 0
+	Epoch           string        // names the ledger in the ids of a subscription's events: without '-'
 	Logger          *slog.Logger  // slog.Default() when nil
 }
 
@@ -51,6 +53,8 @@ type Handler struct {
 	c      Config
 	schema graphql.Schema
 	slots  chan struct{}
+
+	streams chan struct{}
 }
 
 // New checks the schema and returns its handler.
@@ -62,6 +66,9 @@ func New(c Config) (*Handler, error) {
 	if c.Concurrent == 0 {
 		c.Concurrent = 16
 	}
+	if c.Streams == 0 {
+		c.Streams = 64
+	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
@@ -69,7 +76,7 @@ func New(c Config) (*Handler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("graphql schema: %w", err)
 	}
-	return &Handler{c: c, schema: schema, slots: make(chan struct{}, c.Concurrent)}, nil
+	return &Handler{c: c, schema: schema, slots: make(chan struct{}, c.Concurrent), streams: make(chan struct{}, c.Streams)}, nil
 }
 
 // request is a GraphQL request as it comes in a body or in a URL.
@@ -110,11 +117,15 @@ const (
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	media, ok := negotiate(r.Header.Values("Accept"))
 	if !ok {
-		h.fail(w, mediaJSON, &failure{status: http.StatusNotAcceptable, code: "NOT_ACCEPTABLE", message: "answers are " + mediaResponse + " or " + mediaJSON})
+		h.fail(w, mediaJSON, &failure{status: http.StatusNotAcceptable, code: "NOT_ACCEPTABLE", message: "answers are " + mediaResponse + ", " + mediaJSON + " or " + mediaEvents})
 		return
 	}
 	req, err := h.read(w, r)
-	if err == nil {
+	switch {
+	case err != nil:
+	case media == mediaEvents:
+		err = h.subscribe(w, r, req)
+	default:
 		err = h.serve(w, r, media, req)
 	}
 	var f *failure
@@ -137,7 +148,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, media string, re
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), h.c.Timeout)
 	defer cancel()
-	result := h.execute(ctx, w.Header().Get("X-Request-Id"), doc, req)
+	result := h.execute(ctx, w.Header().Get("X-Request-Id"), doc, req, nil)
 	return h.write(w, media, result)
 }
 
@@ -160,9 +171,9 @@ func (h *Handler) check(req request) (*ast.Document, error) {
 }
 
 // execute runs the resolvers to their end: they stop by themselves when ctx does. The library would
-// return at ctx's end and leave them running.
-func (h *Handler) execute(ctx context.Context, requestID string, doc *ast.Document, req request) (result *graphql.Result) {
-	run := &run{ctx: ctx, requestID: requestID}
+// return at ctx's end and leave them running. of is the entry that a subscription is executed for.
+func (h *Handler) execute(ctx context.Context, requestID string, doc *ast.Document, req request, of any) (result *graphql.Result) {
+	run := &run{ctx: ctx, requestID: requestID, entry: of}
 	defer func() {
 		if p := recover(); p != nil {
 			h.c.Logger.Error("graphql: panic", "requestId", requestID, "panic", fmt.Sprint(p))
@@ -220,6 +231,9 @@ func (h *Handler) fail(w http.ResponseWriter, media string, f *failure) {
 	if f.at[0] > 0 {
 		e["locations"] = []map[string]int{{"line": f.at[0], "column": f.at[1]}}
 	}
+	if media == mediaEvents {
+		media = mediaResponse
+	}
 	w.Header().Set("Content-Type", media+"; charset=utf-8")
 	w.WriteHeader(status)
 	json.NewEncoder(w).Encode(map[string]any{"errors": []any{e}})
@@ -273,7 +287,31 @@ func (r *request) complete() error {
 	if r.Query == "" {
 		return bad("BAD_REQUEST", "query is missing")
 	}
+	for name, v := range r.Variables {
+		r.Variables[name] = numbers(v)
+	}
 	return nil
+}
+
+// numbers makes the library's kind of numbers of those in a variable: whole ones int, others float64.
+func numbers(v any) any {
+	switch v := v.(type) {
+	case json.Number:
+		if n, err := strconv.Atoi(v.String()); err == nil {
+			return n
+		}
+		f, _ := v.Float64()
+		return f
+	case []any:
+		for i := range v {
+			v[i] = numbers(v[i])
+		}
+	case map[string]any:
+		for name := range v {
+			v[name] = numbers(v[name])
+		}
+	}
+	return v
 }
 
 // decode reads one JSON value; numbers keep all their digits.
@@ -304,11 +342,11 @@ func negotiate(accept []string) (media string, ok bool) {
 		switch typ {
 		case "*/*", "application/*", mediaJSON:
 			typ = mediaJSON
-		case mediaResponse:
+		case mediaResponse, mediaEvents:
 		default:
 			continue
 		}
-		if q > 0 && (q > best || q == best && typ == mediaResponse) {
+		if q > 0 && (q > best || q == best && typ != mediaJSON) {
 			best, media = q, typ
 		}
 	}

@@ -29,6 +29,7 @@ type house struct {
 	url    string
 	last   ledger.Position
 	query  *projections.Query
+	epoch  string
 }
 
 func open(t *testing.T, c graphql.Config) *house {
@@ -51,13 +52,18 @@ func open(t *testing.T, c graphql.Config) *house {
 	done := make(chan error, 2)
 	go func() { done <- l.Run(ctx) }()
 	go func() { done <- p.Run(ctx) }()
-	c.Query, c.Logger = p.Query(), quiet
+	id, err := ledger.ID(t.Context(), store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Query, c.Logger, c.Epoch = p.Query(), quiet, id[:16]
 	h, err := graphql.New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	srv := httptest.NewServer(h)
 	t.Cleanup(func() {
+		srv.CloseClientConnections()
 		srv.Close()
 		cancel()
 		<-done
@@ -69,7 +75,7 @@ func open(t *testing.T, c graphql.Config) *house {
 			t.Error(err)
 		}
 	})
-	return &house{ledger: l, url: srv.URL, query: c.Query}
+	return &house{ledger: l, url: srv.URL, query: c.Query, epoch: c.Epoch}
 }
 
 // send stores events, each given as eventId, sequence and payload, for a contract.
@@ -168,8 +174,9 @@ func TestBrowse(t *testing.T) {
 		`{"activity":{"totalCount":1,"edges":[{"node":{"code":"invalid_event","deduplicationKey":null,"payload":null,"contractId":"lamp@7.a-b"}}]}}`)
 	h.want(t, `{contracts(search:"LAMP"){totalCount edges{node{contractId}}} nobody:contract(id:"nobody"){id}}`, nil,
 		`{"contracts":{"totalCount":1,"edges":[{"node":{"contractId":"lamp@7.a-b"}}]},"nobody":null}`)
-	h.want(t, `{stats{total accepted rejected conflicts contracts byContractType{name count} byCode{name count}} projections{name state lag}}`, nil,
-		`{"stats":{"total":8,"accepted":6,"rejected":2,"conflicts":1,"contracts":2,"byContractType":[{"name":"lamp_contract","count":6}],"byCode":[{"name":"IDEMPOTENCY_PAYLOAD_CONFLICT","count":1},{"name":"invalid_event","count":1}]},
+	h.want(t, `{stats{total accepted rejected conflicts contracts byContractType{name count} byCode{name count} findings{name count}} projections{name state lag}}`, nil,
+		`{"stats":{"total":8,"accepted":6,"rejected":2,"conflicts":1,"contracts":2,"byContractType":[{"name":"lamp_contract","count":6}],"byCode":[{"name":"IDEMPOTENCY_PAYLOAD_CONFLICT","count":1},{"name":"invalid_event","count":1}],
+		 "findings":[{"name":"SEQUENCE_GAP","count":1},{"name":"SEQUENCE_REUSED","count":1},{"name":"SEQUENCE_REGRESSION","count":1},{"name":"CONFLICT","count":1}]},
 		 "projections":[{"name":"history","state":"live","lag":0},{"name":"stats","state":"live","lag":0},{"name":"contracts","state":"live","lag":0},{"name":"findings","state":"live","lag":0}]}`)
 }
 
@@ -312,10 +319,11 @@ func TestVariablesOfWrongType(t *testing.T) {
 			t.Errorf("$s = %.20v: %d %.300s", v, status, body)
 		}
 	}
+	h.want(t, `query($n:Int!,$f:HistoryFilter){activity(first:$n,filter:$f){totalCount}}`, map[string]any{"n": 3, "f": map[string]any{"fromSequence": 9007199254740991, "status": "ACCEPTED"}}, `{"activity":{"totalCount":0}}`)
 	for query, code := range map[string]string{
 		`{history}`: "VALIDATION", `{stats(from:"yesterday"){total}}`: "VALIDATION", `query a{stats{total}} query b{stats{total}}`: "BAD_REQUEST",
 		`{stats(from:"2026-01-01T00:30:00Z"){total}}`: "BAD_ARGUMENT", `{activity(first:0){asOf}}`: "BAD_ARGUMENT", `{activity(first:1,last:1){asOf}}`: "BAD_ARGUMENT",
-		`{activity(asOf:"x"){asOf}}`: "BAD_ARGUMENT", `mutation{a}`: "not configured for mutations", `subscription{a}`: "not configured for subscriptions",
+		`{activity(asOf:"x"){asOf}}`: "BAD_ARGUMENT", `mutation{a}`: "not configured for mutations", `subscription{a}`: "VALIDATION",
 	} {
 		if _, body := h.ask(t, query, nil); !strings.Contains(body, code) {
 			t.Errorf("%s: %s, want %s", query, body, code)

@@ -22,8 +22,8 @@ import (
 type run struct {
 	ctx       context.Context
 	requestID string
-
-	bytes int // of payloads read
+	entry     any // that a subscription is executed for
+	bytes     int // of payloads read
 }
 
 type runKey struct{}

@@ -1,7 +1,6 @@
 package graphql
 
 import (
-	"encoding/json"
 	"strconv"
 	"time"
 
@@ -27,8 +26,8 @@ var long = graphql.NewScalar(graphql.ScalarConfig{
 func parseLong(v any) any {
 	var text string
 	switch v := v.(type) {
-	case json.Number:
-		text = v.String()
+	case int:
+		text = strconv.Itoa(v)
 	case string:
 		text = v
 	}

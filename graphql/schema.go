@@ -60,7 +60,7 @@ func newSchema(r *resolver) (graphql.Schema, error) {
 	t.makeContract()
 	t.contracts = t.connection("Contract", t.contract)
 	t.makeStats()
-	return graphql.NewSchema(graphql.SchemaConfig{Query: t.query(), Types: []graphql.Type{t.contract, t.entry}})
+	return graphql.NewSchema(graphql.SchemaConfig{Query: t.query(), Subscription: t.subscription(), Types: []graphql.Type{t.contract, t.entry}})
 }
 
 func (t *types) makeNode() {

@@ -42,6 +42,7 @@ func (t *types) makeStats() {
 	fields := tally(t, func(s projections.Stats) *projections.Tally { return &s.Tally })
 	fields["byContractType"] = value(t, listOf(named), func(s projections.Stats) any { return s.ByContractType })
 	fields["byCode"] = value(t, listOf(named), func(s projections.Stats) any { return s.ByCode })
+	fields["findings"] = value(t, listOf(named), func(s projections.Stats) any { return s.Findings })
 	fields["series"] = value(t, graphql.NewList(required(object("StatsPoint", point))), func(s projections.Stats) any { return s.Series })
 	fields["asOf"] = value(t, required(object("AsOf", graphql.Fields{
 		"position": value(t, required(graphql.String), func(s projections.Stats) any { return s.AsOf.Position.String() }),

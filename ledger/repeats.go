@@ -124,9 +124,7 @@ func (l *Ledger) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			end, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
-			defer cancel()
-			return l.flushRepeats(end)
+			return l.flushRepeats(ctx)
 		case <-l.repeats.wake:
 		}
 		if err := l.flushRepeats(ctx); err != nil {
@@ -140,8 +138,11 @@ func (l *Ledger) Run(ctx context.Context) error {
 }
 
 // flushRepeats stores what is pending. What was surely not stored is pending again; what may have
-// been stored is not, so that nothing is counted twice.
+// been stored is not, so that nothing is counted twice. The end of ctx does not end it: that would
+// leave counts unknown which could have been stored.
 func (l *Ledger) flushRepeats(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
+	defer cancel()
 	counts := l.repeats.take()
 	if len(counts) == 0 {
 		return nil

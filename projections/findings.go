@@ -17,6 +17,7 @@ import (
 //	s contractId 0x00              → lowest and highest accepted sequence and where they are, gaps, findings but conflicts
 //	k contractId 0x00              → counter of conflicts
 //	f contractId 0x00 kind sequence place → finding
+//	t kind 0x00                    → counter of all findings of a kind
 //
 // sequence is one higher than the finding's, 0 for none. place is the position of a finding about one entry. It is 0
 // for a gap and for a reused sequence, of which there is one row however often it was reused.
@@ -24,6 +25,7 @@ const (
 	tagSequences = 's'
 	tagConflicts = 'k'
 	tagFinding   = 'f'
+	tagFindings  = 't'
 )
 
 // kinds are the kinds of findings; the index is the byte in the key.
@@ -154,6 +156,7 @@ func (f *findings) gap(s *sequences, from, to int64, before, after ledger.Positi
 	}
 	s.gaps++
 	s.found++
+	f.total(kindGap, 1)
 	val := row{}
 	val.num(to)
 	val.pos(before)
@@ -164,6 +167,7 @@ func (f *findings) gap(s *sequences, from, to int64, before, after ledger.Positi
 func (f *findings) drop(s *sequences, from int64) {
 	s.gaps--
 	s.found--
+	f.total(kindGap, -1)
 	f.t.fail(f.writable().Delete(f.key(s, kindGap, from, 0), nil))
 }
 
@@ -210,6 +214,7 @@ func (f *findings) reused(s *sequences, seq int64, at ledger.Position) error {
 	u := reuse{first: at}
 	if val == nil {
 		s.found++
+		f.total(kindReused, 1)
 	} else if u, err = decodeReuse(val); err != nil {
 		return err
 	}
@@ -235,7 +240,13 @@ func (f *findings) single(s *sequences, kind byte, r *ledger.Record) {
 
 // note writes the row of a finding about one entry. It says nothing that is not in its key.
 func (f *findings) note(kind byte, r *ledger.Record) {
+	f.total(kind, 1)
 	f.t.put(findingKey(f.t.prefix, r.Header.ContractID, kind, r.Header.Sequence, r.Position), nil)
+}
+
+// total counts a finding among all of its kind, or one less.
+func (f *findings) total(kind byte, n int64) {
+	f.counters.add(f.t.keyOf(tagFindings, string(kinds[kind])), n)
 }
 
 func (f *findings) key(s *sequences, kind byte, seq int64, place ledger.Position) []byte {
@@ -405,4 +416,18 @@ func (f *Finding) message(times int64) string {
 		return fmt.Sprintf("The event with sequence %d held characters that were removed or replaced before it was stored.", f.FromSequence)
 	}
 	return fmt.Sprintf("The event with sequence %d was older than the age limit when it arrived.", f.FromSequence)
+}
+
+// totals is how many findings of each kind there are.
+func (v *view) totals() (named []Named, err error) {
+	for _, kind := range kinds[1:] {
+		n, err := v.counter(v.keyOf(tagFindings, string(kind)))
+		if err != nil {
+			return nil, err
+		}
+		if n > 0 {
+			named = append(named, Named{string(kind), n})
+		}
+	}
+	return named, nil
 }

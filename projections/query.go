@@ -176,6 +176,7 @@ type Stats struct {
 	Tally
 	ByContractType []Named // accepted events, most first; the first 100 and "other"
 	ByCode         []Named // rejected events, most first
+	Findings       []Named // of the whole ledger, whatever the time range, by kind
 	Series         []Point // oldest first; buckets in which nothing happened are left out
 	AsOf           struct {
 		Position ledger.Position
@@ -377,6 +378,13 @@ func (q *Query) Stats(ctx context.Context, r StatsRequest) (s Stats, err error) 
 			return err
 		}
 		if err := s.read(ctx, v, contracts, in, r.Bucket); err != nil {
+			return err
+		}
+		found, err := m.view("findings")
+		if err != nil {
+			return err
+		}
+		if s.Findings, err = found.totals(); err != nil {
 			return err
 		}
 		s.AsOf.Position = v.at.position

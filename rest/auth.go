@@ -7,6 +7,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -88,7 +90,7 @@ var errUnauthenticated = problem("unauthenticated", "a valid bearer token is nee
 func (a *Auth) identify(r *http.Request) (identity, error) {
 	keys := a.current.Load()
 	if keys == nil {
-		return a.local, nil
+		return a.local, checkLoopback(r.Host)
 	}
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") || token == "" || len(r.Header.Values("Authorization")) > 1 {
@@ -106,6 +108,18 @@ func (a *Auth) identify(r *http.Request) (identity, error) {
 		return identity{}, errUnauthenticated
 	}
 	return who, nil
+}
+
+// checkLoopback refuses what was not addressed to this machine by a name of its own: without it, a page
+// in a browser here could read all through a name that its owner points at 127.0.0.1.
+func checkLoopback(host string) error {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	if ip := net.ParseIP(strings.Trim(host, "[]")); ip.IsLoopback() || strings.EqualFold(host, "localhost") {
+		return nil
+	}
+	return problem("forbidden", "without a sources file this service answers only to localhost and loopback addresses")
 }
 
 // require lets requests of a role pass, and notes who sends them.
@@ -144,16 +158,16 @@ type sourceEntry struct {
 }
 
 type keyEntry struct {
-	ID      string     `yaml:"id"`      // 1 to 64 characters of the id alphabet, one of its source
-	SHA256  string     `yaml:"sha256"`  // of the bearer token, 64 lower hex digits
-	Expires *time.Time `yaml:"expires"` // RFC 3339; absent: never
+	ID      string  `yaml:"id"`      // 1 to 64 characters of the id alphabet, one of its source
+	SHA256  string  `yaml:"sha256"`  // of the bearer token, 64 hex digits
+	Expires *string `yaml:"expires"` // RFC 3339; absent: never
 }
 
 // parseSources reads the text of a sources file.
 func parseSources(text []byte, window time.Duration) ([]sourceKey, error) {
-	var file sourcesFile
-	if err := yaml.NewDecoder(bytes.NewReader(text), yaml.Strict()).Decode(&file); err != nil {
-		return nil, errors.New(yaml.FormatError(err, false, false)) // without the lines around it
+	file, err := decodeSources(text)
+	if err != nil {
+		return nil, err
 	}
 	if len(file.Sources) == 0 {
 		return nil, errors.New("sources: at least one is needed")
@@ -183,6 +197,20 @@ func parseSources(text []byte, window time.Duration) ([]sourceKey, error) {
 	return keys, nil
 }
 
+// decodeSources reads the YAML. Members that are not known are errors, with their line.
+func decodeSources(text []byte) (file sourcesFile, err error) {
+	defer func() {
+		if recover() != nil { // the decoder gives up on some tags in this way
+			err = errors.New("is not YAML of plain mappings, lists and scalars")
+		}
+	}()
+	err = yaml.NewDecoder(bytes.NewReader(text), yaml.Strict()).Decode(&file)
+	if err != nil && err != io.EOF { // EOF: it is empty
+		return file, errors.New(yaml.FormatError(err, false, false)) // without the lines around it
+	}
+	return file, nil
+}
+
 // keys checks an entry and returns its keys.
 func (e *sourceEntry) keys(window time.Duration) ([]sourceKey, error) {
 	who, err := e.identity(window)
@@ -202,16 +230,28 @@ func (e *sourceEntry) keys(window time.Duration) ([]sourceKey, error) {
 			return nil, fmt.Errorf("keys[%d].id: %s is there twice", i, k.ID)
 		}
 		ids[k.ID] = true
-		key := sourceKey{of: who}
-		if n, err := hex.Decode(key.hash[:], []byte(k.SHA256)[:min(len(k.SHA256), 2*sha256.Size)]); err != nil || n != sha256.Size || len(k.SHA256) != 2*sha256.Size {
-			return nil, fmt.Errorf("keys[%d].sha256: must be the 64 hex digits of the SHA-256 of the bearer token", i)
+		key, err := k.key()
+		if err != nil {
+			return nil, fmt.Errorf("keys[%d].%w", i, err)
 		}
-		if k.Expires != nil {
-			key.expires = *k.Expires
-		}
+		key.of = who
 		keys = append(keys, key)
 	}
 	return keys, nil
+}
+
+func (k *keyEntry) key() (key sourceKey, err error) {
+	hash, err := hex.DecodeString(k.SHA256)
+	if err != nil || len(hash) != sha256.Size {
+		return key, errors.New("sha256: must be the 64 hex digits of the SHA-256 of the bearer token")
+	}
+	key.hash = [sha256.Size]byte(hash)
+	if k.Expires != nil {
+		if key.expires, err = time.Parse(time.RFC3339, *k.Expires); err != nil {
+			return key, errors.New("expires: must be a time such as 2026-12-31T00:00:00Z")
+		}
+	}
+	return key, nil
 }
 
 func (e *sourceEntry) identity(window time.Duration) (identity, error) {

@@ -22,7 +22,7 @@ const (
 )
 
 // readBody reads the request's JSON body into buf: decompressed, not longer than MaxBody in either
-// form, and in time.
+// form, and in time (timeBody).
 func (s *server) readBody(c *call, buf *bytes.Buffer) error {
 	if err := checkContentType(c.Header); err != nil {
 		return err
@@ -30,11 +30,6 @@ func (s *server) readBody(c *call, buf *bytes.Buffer) error {
 	if c.ContentLength > s.MaxBody {
 		return s.tooLarge()
 	}
-	deadline := http.NewResponseController(c.w)
-	// Where a deadline cannot be set, as in a test without a connection, there is nothing to wait for.
-	// It stays after a failure, for the server goes on reading before it answers.
-	deadline.SetReadDeadline(time.Now().Add(s.BodyTimeout))
-
 	received := http.MaxBytesReader(c.w, c.Body, s.MaxBody)
 	plain, done, err := s.decoder(c.Header.Get("Content-Encoding"), received)
 	if err != nil {
@@ -51,8 +46,34 @@ func (s *server) readBody(c *call, buf *bytes.Buffer) error {
 	if n > s.MaxBody {
 		return s.tooLarge()
 	}
-	deadline.SetReadDeadline(time.Time{})
 	return nil
+}
+
+// timeBody gives a request's body its time, and none to what comes after it: a connection on which
+// nothing more is to be read is only watched for its end, however long an answer takes. The deadline
+// stays where the body was not read, for the server reads on before it answers.
+func (s *server) timeBody(w http.ResponseWriter, r *http.Request) {
+	control := http.NewResponseController(w)
+	// Where a deadline cannot be set, as in a test without a connection, there is nothing to wait for.
+	if r.ContentLength == 0 {
+		control.SetReadDeadline(time.Time{})
+		return
+	}
+	control.SetReadDeadline(time.Now().Add(s.BodyTimeout))
+	r.Body = &timedBody{r.Body, control}
+}
+
+type timedBody struct {
+	io.ReadCloser
+	control *http.ResponseController
+}
+
+// Read implements io.Reader.
+func (b *timedBody) Read(p []byte) (n int, err error) {
+	if n, err = b.ReadCloser.Read(p); err == io.EOF {
+		b.control.SetReadDeadline(time.Time{})
+	}
+	return n, err
 }
 
 // recycle keeps a buffer for another request, unless it has grown out of the usual.

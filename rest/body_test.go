@@ -12,9 +12,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-chi/chi/v5"
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/talenttrust/auditledger/ledger/disk"
 	"github.com/talenttrust/auditledger/rest"
 )
 
@@ -160,21 +162,68 @@ func TestBodyAtTheLimit(t *testing.T) {
 	}
 }
 
+// A body that does not come is not waited for, nor is one that nobody wants.
 func TestSlowBody(t *testing.T) {
 	s := newService(t, options{rest: rest.Config{BodyTimeout: 50 * time.Millisecond}})
+	for host, want := range map[string]string{"localhost": "408 request_timeout", "example.org": "403 forbidden"} {
+		conn, err := net.Dial("tcp", s.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprintf(conn, "POST /api/v1/events HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{\"contractType\":", host)
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		b, _ := io.ReadAll(resp.Body)
+		p := into[problem](t, reply{body: b})
+		if got := fmt.Sprint(resp.StatusCode, " ", p.Code); got != want {
+			t.Errorf("%s: got %s, want %s", host, got, want)
+		}
+	}
+}
+
+// The deadline of a body is over once it is there: an answer may take much longer.
+func TestDeadlineEndsWithTheBody(t *testing.T) {
+	long := func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		select {
+		case <-r.Context().Done():
+			t.Error("the request ended early")
+		case <-time.After(200 * time.Millisecond):
+			io.WriteString(w, "whole")
+		}
+	}
+	s := newService(t, options{
+		rest:   rest.Config{BodyTimeout: 50 * time.Millisecond, Extra: func(r chi.Router) { r.HandleFunc("/long", long) }},
+		server: func(s *http.Server) { s.ReadTimeout = 50 * time.Millisecond },
+	})
+	for _, test := range []struct{ method, body string }{{"GET", ""}, {"POST", ""}, {"POST", "a body"}, {"GET", ""}} {
+		if r := s.do(test.method, "/long", test.body); string(r.body) != "whole" {
+			t.Errorf("%s %q: got %d %s", test.method, test.body, r.status, r.body)
+		}
+	}
+}
+
+// A client that goes away before it has its answer finds its events stored, once.
+func TestAnswerIsLost(t *testing.T) {
+	h := newHanging()
+	s := newService(t, options{disk: disk.Config{Sync: h.sync}})
+	body := batch("lease_contract", event("c-1", "e-1", 1, `{}`))
+	h.hang.Store(true)
 	conn, err := net.Dial("tcp", s.Listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
-	fmt.Fprintf(conn, "POST /api/v1/events HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{\"contractType\":")
-	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	b, _ := io.ReadAll(resp.Body)
-	if resp.StatusCode != http.StatusRequestTimeout || !strings.Contains(string(b), `"request_timeout"`) {
-		t.Errorf("got %d %s, want 408", resp.StatusCode, b)
+	fmt.Fprintf(conn, "POST /api/v1/events HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	<-h.syncing
+	conn.Close()
+	s.until("the log says that the client went away", func() bool { return strings.Contains(s.log.String(), `"status":499`) })
+	h.hang.Store(false)
+	close(h.release)
+	if a := s.post("lease_contract", event("c-1", "e-1", 1, `{}`)); a.Summary.Duplicates != 1 || a.Position != "2" {
+		t.Errorf("got %+v, want a duplicate of position 2", a)
 	}
 }

@@ -66,47 +66,6 @@ func (c *call) request() ledger.Request {
 	return ledger.Request{Source: c.caller.source, CorrelationID: c.id, Traceparent: c.traceparent}
 }
 
-// validation is the answer to a dry run.
-type validation struct {
-	Valid   bool        `json:"valid"`
-	Results []validated `json:"results"`
-}
-
-type validated struct {
-	Key              *string             `json:"deduplicationKey"`
-	Valid            bool                `json:"valid"`
-	Code             *string             `json:"code"`
-	HTTPStatus       int                 `json:"httpStatus,omitzero"`
-	Reason           *string             `json:"reason"`
-	Errors           []ledger.FieldError `json:"errors"`
-	CanonicalPayload *string             `json:"canonicalPayload"` // text: a reader of JSON would not keep its bytes
-	PayloadHash      *ledger.Hash        `json:"payloadHash"`
-	WouldBe          ledger.Status       `json:"wouldBe"`
-}
-
-func newValidation(previews []ledger.Preview) validation {
-	v := validation{Valid: true, Results: make([]validated, len(previews))}
-	for i := range previews {
-		v.Results[i] = newValidated(&previews[i])
-		v.Valid = v.Valid && v.Results[i].Valid
-	}
-	return v
-}
-
-func newValidated(p *ledger.Preview) validated {
-	v := validated{Valid: p.Status != ledger.StatusRejected, WouldBe: p.Status, PayloadHash: optional(p.PayloadHash, ledger.Hash{})}
-	if p.HasKey {
-		v.Key = optional(p.Key.String(), "")
-	}
-	if r := p.Rejection; r != nil {
-		v.Code, v.HTTPStatus, v.Reason, v.Errors = &r.Code, itemStatus[r.Code], &r.Reason, r.Errors
-	}
-	if p.CanonicalPayload != nil {
-		v.CanonicalPayload = optional(string(p.CanonicalPayload), "")
-	}
-	return v
-}
-
 // batch is the body of a batch. The events are slices of it, unread: each is judged on its own.
 type batch struct {
 	contractType string

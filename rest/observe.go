@@ -47,6 +47,7 @@ func (s *server) observe(next http.Handler) http.Handler {
 		if x.traceparent != "" {
 			w.Header().Set(headerTraceparent, x.traceparent)
 		}
+		s.timeBody(w, r)
 		ww := middleware.NewWrapResponseWriter(w, r.ProtoMajor)
 		routing := chi.RouteContext(r.Context())
 		defer func() {

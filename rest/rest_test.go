@@ -77,6 +77,7 @@ type options struct {
 	disk   disk.Config
 	ledger ledger.Config
 	rest   rest.Config
+	server func(*http.Server)
 }
 
 func newService(t *testing.T, o options) *service {
@@ -112,7 +113,11 @@ func newService(t *testing.T, o options) *service {
 	if o.rest.Auth == nil {
 		o.rest.Auth = rest.LocalAuth(24 * time.Hour)
 	}
-	s.Server = httptest.NewServer(rest.New(o.rest))
+	s.Server = httptest.NewUnstartedServer(rest.New(o.rest))
+	if o.server != nil {
+		o.server(s.Config)
+	}
+	s.Start()
 	s.stop = sync.OnceFunc(func() {
 		s.Close()
 		stopLedger()

@@ -21,7 +21,11 @@ func main() {
 // commands are what auditctl can do. A command is a struct of flags with a method
 // Run(context.Context, *streams) error; kong calls the one that was asked for.
 type commands struct {
-	Sample sampleCmd `cmd:"" help:"Write or post realistic events, and say what a fresh ledger will report of them."`
+	Sample  sampleCmd  `cmd:"" help:"Write or post realistic events, and say what a fresh ledger will report of them."`
+	Verify  verifyCmd  `cmd:"" help:"Replay the ledger of a stopped service and check every hash, chain, key and projection."`
+	Rebuild rebuildCmd `cmd:"" help:"Have a projection of a running service built anew, while the old one answers."`
+	Tail    tailCmd    `cmd:"" help:"Print accepted and rejected events of a running service as they come."`
+	Query   queryCmd   `cmd:"" help:"Send a stored GraphQL query and print its answer as tables or JSON."`
 }
 
 // streams are what a command reads and writes.

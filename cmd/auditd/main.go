@@ -56,14 +56,14 @@ func exitCode(err error, w io.Writer) int {
 }
 
 // loop runs f in the background. stop ends it and waits for it. When f ends before that, failed is
-// called with its error.
+// called, and the service stops.
 func loop(f func(context.Context) error, failed func(error)) (stop func() error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
 		err := f(ctx)
 		if ctx.Err() == nil {
-			failed(err)
+			failed(errors.Join(errors.New("a part of the service ended by itself"), err))
 		}
 		ended <- err
 	}()

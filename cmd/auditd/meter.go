@@ -15,7 +15,7 @@ type meteredStore struct {
 	seconds, entries prometheus.Histogram
 }
 
-func meter(s ledger.Store, r prometheus.Registerer) ledger.Store {
+func meterStore(s ledger.Store, r prometheus.Registerer) ledger.Store {
 	m := &meteredStore{
 		Store: s,
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -37,4 +37,41 @@ func (m *meteredStore) Append(ctx context.Context, entries []*ledger.Entry) ([]l
 		m.entries.Observe(float64(len(entries)))
 	}()
 	return m.Store.Append(ctx, entries)
+}
+
+// meteredWindow counts what a window says of the keys it is asked for.
+type meteredWindow struct {
+	ledger.Window
+	hits, misses, errors prometheus.Counter
+}
+
+// meterWindow returns w with its counters, which are there without a window too.
+func meterWindow(w ledger.Window, r prometheus.Registerer) ledger.Window {
+	requests := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "window_requests_total", Help: "Keys that the shared idempotency window was asked for, by what it said.",
+	}, []string{"result"})
+	r.MustRegister(requests)
+	m := &meteredWindow{w, requests.WithLabelValues("hit"), requests.WithLabelValues("miss"), requests.WithLabelValues("error")}
+	if w == nil {
+		return nil
+	}
+	return m
+}
+
+// Look implements ledger.Window.
+func (m *meteredWindow) Look(ctx context.Context, keys []ledger.Key) ([]ledger.Hint, error) {
+	hints, err := m.Window.Look(ctx, keys)
+	if err != nil {
+		m.errors.Add(float64(len(keys)))
+		return nil, err
+	}
+	hits := 0
+	for _, h := range hints {
+		if h.Hit {
+			hits++
+		}
+	}
+	m.hits.Add(float64(hits))
+	m.misses.Add(float64(len(hints) - hits))
+	return hints, nil
 }

@@ -54,7 +54,7 @@ func serve(ctx context.Context, fail context.CancelCauseFunc, c *config, stdout 
 		return err
 	}
 	l, err := ledger.New(ledger.Config{
-		Store: meter(store, registry), Instance: instance, Schemas: schemas,
+		Store: meterStore(store, registry), Window: meterWindow(nil, registry), Instance: instance, Schemas: schemas,
 		Lax: !c.EnableStrictValidation, PlainConflict: !c.EnablePayloadIntegrityCheck,
 		MaxAge: time.Duration(c.MaxEventAgeMs) * time.Millisecond, MaxSkew: time.Duration(c.MaxEventSkewMs) * time.Millisecond,
 		MaxPayload: c.MaxPayloadBytes, Chunk: c.EventBatchSize, Logger: log,
@@ -72,14 +72,18 @@ func serve(ctx context.Context, fail context.CancelCauseFunc, c *config, stdout 
 	defer undo(loop(views.Run, fail))
 	defer undo(loop(l.Run, fail))
 
-	queries, err := graphql.New(graphql.Config{Query: views.Query(), Logger: log})
+	id, err := ledger.ID(ctx, store)
+	if err != nil {
+		return err
+	}
+	queries, err := graphql.New(graphql.Config{Query: views.Query(), Epoch: id[:16], Logger: log})
 	if err != nil {
 		return err
 	}
 	handler := rest.New(rest.Config{
 		Ledger: l, Projections: views, Auth: auth, MaxEvents: c.MaxEventsPerRequest, MaxBody: c.MaxBodyBytes,
 		Checks: map[string]rest.Check{"store": store.Healthy}, Registry: registry, Logger: log,
-		Extra: func(r chi.Router) { r.Handle("/graphql", queries) },
+		Extra: func(r chi.Router) { r.Handle("/graphql", endStreams(ctx, queries)) },
 	})
 	listener, err := net.Listen("tcp", c.Listen)
 	if err != nil {
@@ -88,6 +92,20 @@ func serve(ctx context.Context, fail context.CancelCauseFunc, c *config, stdout 
 	log.Info("started", "listen", listener.Addr().String(), "store", c.LedgerStore, "data", c.DataDir, "instance", instance, "sources", c.who())
 	fmt.Fprintf(stdout, "auditd listening on http://%s (data in %s, %s)\n", listener.Addr(), c.DataDir, c.who())
 	return serveHTTP(ctx, listener, handler, log)
+}
+
+// endStreams ends the event streams of h when ctx ends; other requests are answered. Clients of a stream
+// resume where they were.
+func endStreams(ctx context.Context, h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.Contains(r.Header.Get("Accept"), "text/event-stream") {
+			until, end := context.WithCancel(r.Context())
+			defer end()
+			defer context.AfterFunc(ctx, end)()
+			r = r.WithContext(until)
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 // serveHTTP answers requests until ctx ends, then those that have begun. The error is what ended ctx,

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/talenttrust/auditledger/ledger"
+	"github.com/talenttrust/auditledger/ledger/disk"
+	"github.com/talenttrust/auditledger/projections"
+)
+
+type verifyCmd struct {
+	DataDir string `env:"DATA_DIR" default:"./data" help:"Folder of a service that is stopped." type:"existingdir"`
+	AtLeast string `help:"A position that must be there, of a receipt or an answer kept elsewhere." placeholder:"POSITION"`
+}
+
+// Run replays the ledger in a folder, checks everything its records say of one another and the key
+// index, and builds every projection anew to compare it with the one that is stored.
+func (c *verifyCmd) Run(ctx context.Context, s *streams) (err error) {
+	atLeast := ledger.Position(0)
+	if c.AtLeast != "" {
+		if atLeast, err = ledger.ParsePosition(c.AtLeast); err != nil {
+			return fmt.Errorf("--at-least: %w", err)
+		}
+	}
+	quiet := slog.New(slog.NewTextHandler(s.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	store, err := disk.Open(disk.Config{Dir: c.DataDir, Logger: quiet})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	id, err := ledger.ID(ctx, store)
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	v, err := ledger.Verify(ctx, store, atLeast, progress(s, start))
+	fmt.Fprintln(s.err)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(s.out, "ledger %s\n%d records in %d streams, %d accepted events, head at position %s: every hash, chain and key holds (%s)\n",
+		id, v.Records, v.Streams, v.Keys, v.Head, time.Since(start).Round(time.Millisecond))
+	return c.projections(ctx, s, store, quiet)
+}
+
+// progress prints a line that is written over, at most ten times a second.
+func progress(s *streams, start time.Time) func(ledger.Verified) {
+	var last time.Time
+	return func(v ledger.Verified) {
+		if time.Since(last) < 100*time.Millisecond {
+			return
+		}
+		last = time.Now()
+		rate := float64(v.Records) / time.Since(start).Seconds()
+		left := time.Duration(float64(int64(v.Head)-v.Records)/max(rate, 1)) * time.Second
+		fmt.Fprintf(s.err, "\r%d of %s records, %.0f per second, %s left   ", v.Records, v.Head, rate, left)
+	}
+}
+
+// projections compares the digest of each stored projection with that of one built anew.
+func (c *verifyCmd) projections(ctx context.Context, s *streams, store *disk.Store, log *slog.Logger) error {
+	scratch, err := os.MkdirTemp("", "auditctl-verify-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(scratch)
+	stored, err := digests(ctx, filepath.Join(c.DataDir, "projections"), store, log)
+	if err != nil {
+		return fmt.Errorf("stored projections: %w", err)
+	}
+	rebuilt, err := digests(ctx, scratch, store, log)
+	if err != nil {
+		return fmt.Errorf("projections built anew: %w", err)
+	}
+	for i, d := range stored {
+		if d != rebuilt[i] {
+			return &ledger.Fault{Kind: ledger.Misled, Position: d.at, Reason: fmt.Sprintf("projection %s has digest %s, built anew it has %s", d.name, d.sum, rebuilt[i].sum)}
+		}
+		fmt.Fprintf(s.out, "projection %-9s %s at position %s: as built anew\n", d.name, d.sum, d.at)
+	}
+	return nil
+}
+
+type digest struct {
+	name string
+	sum  ledger.Hash
+	at   ledger.Position
+}
+
+// digests brings the projections in a folder to the head of the ledger and returns their digests.
+func digests(ctx context.Context, dir string, store *disk.Store, log *slog.Logger) (all []digest, err error) {
+	p, err := projections.Open(ctx, projections.Config{Dir: dir, Reader: store, Logger: log})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, p.Close()) }()
+	running, stop := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() { done <- p.Run(running) }()
+	defer func() { stop(); <-done }()
+	head, err := store.Head(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for err = p.Query().Wait(ctx, head); errors.Is(err, projections.ErrNotCaughtUp); {
+		err = p.Query().Wait(ctx, head)
+	}
+	if err != nil {
+		return nil, err
+	}
+	states, err := p.Query().States(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, st := range states {
+		if st.Failure != nil {
+			return nil, fmt.Errorf("%s stopped at position %s: %s", st.Name, st.Failure.Position, st.Failure.Reason)
+		}
+		sum, at, err := p.Digest(ctx, st.Name)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, digest{st.Name, sum, at})
+	}
+	return all, nil
+}
