@@ -56,8 +56,8 @@ type Config struct {
 }
 
 const (
-	flushEvery   = 5 * time.Second
-	flushRecords = 200_000
+	flushEvery   = 30 * time.Second
+	flushRecords = 500_000
 	firstRetry   = 100 * time.Millisecond
 	lastRetry    = 10 * time.Second
 	memTable     = 32 << 20  // bytes of new rows in memory

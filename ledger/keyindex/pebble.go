@@ -12,7 +12,7 @@ import (
 type DBConfig struct {
 	Dir      string
 	MemTable int   // bytes held before they go to disk; 32 MiB when 0
-	Cache    int64 // bytes; 64 MiB when 0
+	Cache    int64 // bytes, memtables included: the database takes them out of it; 192 MiB when 0
 	Logger   *slog.Logger
 	Fatal    func(error) // called once when the database cannot go on; the caller shuts down. It must not return to the database.
 }
@@ -22,10 +22,10 @@ type DBConfig struct {
 // batch, so a cursor written in the same batch as its rows is always right.
 func OpenDB(c DBConfig) (*pebble.DB, error) {
 	if c.MemTable == 0 {
-		c.MemTable = 64 << 20
+		c.MemTable = 32 << 20
 	}
 	if c.Cache == 0 {
-		c.Cache = 64 << 20
+		c.Cache = 192 << 20
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
