@@ -3,6 +3,7 @@ package graphql_test
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -342,6 +344,47 @@ func TestIntrospection(t *testing.T) {
 	}
 	if _, body := off.ask(t, `{stats{__typename}}`, nil); !strings.Contains(body, `"Stats"`) {
 		t.Errorf("%.300s", body)
+	}
+}
+
+func TestPersisted(t *testing.T) {
+	dir := t.TempDir()
+	const query = "{stats{total}}"
+	if _, err := graphql.LoadPersisted(dir); err == nil {
+		t.Error("an empty folder is taken")
+	}
+	if _, err := graphql.New(graphql.Config{PersistedOnly: true}); err == nil {
+		t.Error("a service that allows nothing starts")
+	}
+	if err := os.WriteFile(filepath.Join(dir, "total.graphql"), []byte(query), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	list, err := graphql.LoadPersisted(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	open, closed := open(t, graphql.Config{Persisted: list}), open(t, graphql.Config{Persisted: list, PersistedOnly: true})
+	hash := fmt.Sprintf("%x", sha256.Sum256([]byte(query)))
+	for name, c := range map[string]struct{ body, open, closed string }{
+		"by hash":       {`{"extensions":{"persistedQuery":{"version":1,"sha256Hash":"` + hash + `"}}}`, `"total":0`, `"total":0`},
+		"by text":       {`{"query":"{stats{total}}"}`, `"total":0`, `"total":0`},
+		"both":          {`{"query":"{stats{total}}","extensions":{"persistedQuery":{"version":1,"sha256Hash":"` + hash + `"}}}`, `"total":0`, `"total":0`},
+		"another":       {`{"query":"{stats{accepted}}"}`, `"accepted":0`, "QUERY_NOT_ALLOWED"},
+		"a lie":         {`{"query":"{stats{accepted}}","extensions":{"persistedQuery":{"version":1,"sha256Hash":"` + hash + `"}}}`, "BAD_REQUEST", "BAD_REQUEST"},
+		"unknown hash":  {`{"extensions":{"persistedQuery":{"version":1,"sha256Hash":"ab"}}}`, "PersistedQueryNotFound", "PersistedQueryNotFound"},
+		"nothing":       {`{}`, "query is missing", "query is missing"},
+		"a wrong shape": {`{"query":"{stats{total}}","extensions":{"persistedQuery":7}}`, `"total":0`, `"total":0`},
+	} {
+		for h, want := range map[*house]string{open: c.open, closed: c.closed} {
+			req, err := http.NewRequestWithContext(t.Context(), "POST", h.url, strings.NewReader(c.body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Content-Type", "application/json")
+			if _, body := do(t, req); !strings.Contains(body, want) {
+				t.Errorf("%s: %s, want %s", name, body, want)
+			}
+		}
 	}
 }
 
