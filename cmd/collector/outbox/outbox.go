@@ -78,7 +78,7 @@ type Outbox struct {
 	closed  bool
 }
 
-type statements struct{ insert, isDead, hasOther, delete, bury, park, mark *sql.Stmt }
+type statements struct{ insert, dead, isDead, hasOther, delete, bury, park, mark *sql.Stmt }
 
 // Open opens the outbox, and creates the file (mode 0600) when there is none. The cost does not
 // depend on how much is pending.
@@ -120,7 +120,7 @@ func (o *Outbox) open(ctx context.Context) (err error) {
 	if err := o.prepare(ctx); err != nil {
 		return err
 	}
-	o.read, err = openDatabase(o.cfg.Path, 4, "query_only(1)")
+	o.read, err = openDatabase(o.cfg.Path, 4, "query_only(1)", "cache_size(-2048)")
 	return err
 }
 
@@ -166,6 +166,7 @@ func (o *Outbox) prepare(ctx context.Context) error {
 		{&o.stmt.insert, `INSERT OR IGNORE INTO outbox
 			(event_key, payload_hash, form, type, contract_id, event_id, sequence, body, size, origin, enqueued_at)
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`},
+		{&o.stmt.dead, `SELECT dead FROM totals`},
 		{&o.stmt.isDead, `SELECT count(*) FROM dead WHERE event_key = ? AND payload_hash = ? AND body_hash = ?`},
 		{&o.stmt.hasOther, `SELECT count(*) FROM outbox WHERE event_key = ? AND payload_hash <> ?`},
 		{&o.stmt.delete, `DELETE FROM outbox WHERE seq = ?`},
@@ -251,8 +252,12 @@ func (o *Outbox) EnqueueFrom(ctx context.Context, mark *Mark, events []Event) ([
 		if err := tx.checkSize(); err != nil {
 			return err
 		}
+		anyDead, err := tx.count(tx.o.stmt.dead)
+		if err != nil {
+			return err
+		}
 		for i, e := range events {
-			outcome, err := tx.enqueue(e)
+			outcome, err := tx.enqueue(e, anyDead)
 			if err != nil {
 				return err
 			}
@@ -386,7 +391,9 @@ func (tx txn) checkSize() error {
 	return nil
 }
 
-func (tx txn) enqueue(e Event) (Outcome, error) {
+// enqueue stores one event. anyDead says whether there are dead letters at all, so that the usual
+// case does not have to look for each event among them.
+func (tx txn) enqueue(e Event, anyDead bool) (Outcome, error) {
 	if limit := tx.o.cfg.MaxEventBytes; e.Refused == "" && len(e.Body) > limit {
 		e.Refused = fmt.Sprintf("the event has %d bytes, the limit is %d", len(e.Body), limit)
 	}
@@ -394,9 +401,11 @@ func (tx txn) enqueue(e Event) (Outcome, error) {
 		return Buried, tx.bury(e, tx.now, Reason{Code: "refused", Text: e.Refused})
 	}
 	key := e.identity()
-	bodyHash := sha256.Sum256(e.Body)
-	if dead, err := tx.count(tx.o.stmt.isDead, key, e.PayloadHash[:], bodyHash[:]); err != nil || dead {
-		return Known, err
+	if anyDead {
+		bodyHash := sha256.Sum256(e.Body)
+		if dead, err := tx.count(tx.o.stmt.isDead, key, e.PayloadHash[:], bodyHash[:]); err != nil || dead {
+			return Known, err
+		}
 	}
 	if e.Form == FormEnvelope {
 		other, err := tx.count(tx.o.stmt.hasOther, key, e.PayloadHash[:])
