@@ -1,6 +1,7 @@
 package canonical
 
 import (
+	"bytes"
 	"slices"
 	"unicode/utf8"
 
@@ -20,8 +21,7 @@ func Append(dst, src []byte) ([]byte, error) {
 	if !utf8.Valid(src) {
 		return dst, &SyntaxError{Offset: int64(validPrefix(src)), Reason: "invalid UTF-8"}
 	}
-	var room [16]member
-	p := parser{src: src, members: room[:0]}
+	p := parser{src: src}
 	out, err := p.value(dst, 0)
 	if err != nil {
 		return dst, err
@@ -34,12 +34,11 @@ func Append(dst, src []byte) ([]byte, error) {
 
 // parser reads one JSON text and writes its canonical form as it goes. Its methods take and return the output, like append.
 type parser struct {
-	src     []byte
-	pos     int      // of the next byte in src
-	members []member // of the objects that are open, those of the innermost last
+	src []byte
+	pos int // of the next byte in src
 }
 
-// member is one member of an open object, already written in canonical form.
+// member is one member of an object, already written in canonical form.
 type member struct {
 	name       []byte // decoded
 	start, end int    // of `"name":value` in the output
@@ -76,16 +75,17 @@ func (p *parser) value(dst []byte, depth int) ([]byte, error) {
 		}
 		return p.array(dst, depth+1)
 	case 't':
-		return p.literal(dst, "true")
+		return p.word(dst, "true")
 	case 'f':
-		return p.literal(dst, "false")
+		return p.word(dst, "false")
 	case 'n':
-		return p.literal(dst, "null")
+		return p.word(dst, "null")
 	}
 	return p.number(dst)
 }
 
-func (p *parser) literal(dst []byte, want string) ([]byte, error) {
+// word reads true, false or null.
+func (p *parser) word(dst []byte, want string) ([]byte, error) {
 	end := p.pos + len(want)
 	if end > len(p.src) || string(p.src[p.pos:end]) != want {
 		return dst, p.syntax("expected a value")
@@ -94,6 +94,7 @@ func (p *parser) literal(dst []byte, want string) ([]byte, error) {
 	return append(dst, want...), nil
 }
 
+// array reads an array; its elements are inside depth arrays and objects.
 func (p *parser) array(dst []byte, depth int) ([]byte, error) {
 	p.pos++
 	dst = append(dst, '[')
@@ -126,7 +127,8 @@ func (p *parser) object(dst []byte, depth int) ([]byte, error) {
 		p.pos++
 		return append(dst, '}'), nil
 	}
-	first, body, ordered := len(p.members), len(dst), true
+	var room [16]member // saves most objects an allocation
+	members, body, ordered := room[:0], len(dst), true
 	for {
 		m := member{start: len(dst)}
 		var err error
@@ -137,10 +139,10 @@ func (p *parser) object(dst []byte, depth int) ([]byte, error) {
 			return dst, atName(err, m.name)
 		}
 		m.end = len(dst)
-		if n := len(p.members); n > first && compareNames(p.members[n-1].name, m.name) >= 0 {
+		if n := len(members); n > 0 && compareNames(members[n-1].name, m.name) >= 0 {
 			ordered = false
 		}
-		p.members = append(p.members, m)
+		members = append(members, m)
 
 		c := p.next()
 		if c != ',' && c != '}' {
@@ -152,8 +154,6 @@ func (p *parser) object(dst []byte, depth int) ([]byte, error) {
 		}
 		dst = append(dst, ',')
 	}
-	members := p.members[first:]
-	p.members = p.members[:first]
 	if ordered {
 		return append(dst, '}'), nil
 	}
@@ -170,7 +170,7 @@ func (p *parser) name(dst []byte) (_, name []byte, err error) {
 		return dst, nil, err
 	}
 	name = p.src[from+1 : p.pos-1]
-	if slices.Contains(name, '\\') {
+	if bytes.IndexByte(name, '\\') >= 0 {
 		name, _ = jsontext.AppendUnquote(nil, dst[start:])
 	}
 	if p.next() != ':' {
@@ -182,17 +182,27 @@ func (p *parser) name(dst []byte) (_, name []byte, err error) {
 
 // reorder puts the members that dst holds from body on, separated by commas, in canonical order and closes the object.
 func reorder(dst []byte, body int, members []member) ([]byte, error) {
-	slices.SortFunc(members, func(a, b member) int { return compareNames(a.name, b.name) })
-	for i := 1; i < len(members); i++ {
-		if compareNames(members[i-1].name, members[i].name) == 0 {
-			return dst, atName(&DuplicateNameError{}, members[i].name)
+	var room [16]int
+	order := room[:0]
+	for i := range members {
+		order = append(order, i)
+	}
+	duplicate := -1
+	slices.SortFunc(order, func(a, b int) int {
+		c := compareNames(members[a].name, members[b].name)
+		if c == 0 && a != b {
+			duplicate = a // equal names cannot be sorted without comparing two of them
 		}
+		return c
+	})
+	if duplicate >= 0 {
+		return dst, atName(&DuplicateNameError{}, members[duplicate].name)
 	}
 	end := len(dst)
 	dst = append(dst, dst[body:]...) // a copy behind the body, to move the members from
 	unordered, out := dst[end:], dst[:body]
-	for _, m := range members {
-		out = append(out, unordered[m.start-body:m.end-body]...)
+	for _, i := range order {
+		out = append(out, unordered[members[i].start-body:members[i].end-body]...)
 		out = append(out, ',')
 	}
 	out[len(out)-1] = '}'

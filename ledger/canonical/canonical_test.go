@@ -111,7 +111,7 @@ func TestSyntaxError(t *testing.T) {
 		{"", 0}, {" ", 1}, {"\ufeff1", 0}, {"\x00", 0}, {"1\x00", 1}, {"\v1", 0}, {"\u00a01", 0},
 		{"nul", 0}, {"nulll", 4}, {"True", 0}, {"NaN", 0}, {"Infinity", 0}, {"-Infinity", 1}, {"undefined", 0}, {"a", 0}, {"'a'", 0},
 		{"1 2", 2}, {"{}{}", 2}, {"[]]", 2}, {"1,", 1}, {"// c\n1", 0}, {"1 /* c */", 2}, {"1#", 1},
-		{"01", 2}, {"-01", 3}, {"00", 2}, {"+1", 0}, {".5", 0}, {"-.5", 1}, {"-", 1}, {"1.", 2}, {"1.e1", 2}, {"1e", 2}, {"1e+", 3}, {"1e-x", 3},
+		{"01", 1}, {"-01", 2}, {"00", 1}, {"+1", 0}, {".5", 0}, {"-.5", 1}, {"-", 1}, {"1.", 2}, {"1.e1", 2}, {"1e", 2}, {"1e+", 3}, {"1e-x", 3},
 		{"1e1.5", 3}, {"0x10", 1}, {"1_000", 1}, {"1f", 1}, {"--1", 1}, {"１", 0}, {"- 1", 1},
 		{"[", 1}, {"[1", 2}, {"[1,", 3}, {"[1,]", 3}, {"[,1]", 1}, {"[1,,2]", 3}, {"[1 2]", 3}, {"[1:2]", 2}, {"[1}", 2}, {"[\"a\"", 4}, {"]", 0},
 		{"{", 1}, {"{}}", 2}, {`{"a"`, 4}, {`{"a":`, 5}, {`{"a":1`, 6}, {`{"a":1,`, 7}, {`{"a":1,}`, 7}, {`{,}`, 1}, {`{"a" 1}`, 5}, {`{"a",1}`, 4},
@@ -137,6 +137,20 @@ func TestErrorsHoldNoValues(t *testing.T) {
 	for _, src := range []string{`["s3cret"`, `"s3cret\x"`, `s3cret`, `{"a":"s3cret","a":"s3cret"}`, `{"a":"s3cret",}`, "\"s3cret\xff\""} {
 		if _, err := Append(nil, []byte(src)); err == nil || strings.Contains(err.Error(), secret) {
 			t.Errorf("Append(%q): error %v, want one without the value", src, err)
+		}
+	}
+}
+
+func TestErrorTexts(t *testing.T) {
+	tests := []struct{ src, want string }{
+		{`{"a":[tru]}`, "invalid JSON at byte 6: expected a value"},
+		{`{"a":{"b":1,"b":2}}`, `duplicate member "/a/b"`},
+		{`{"a":[` + strings.Repeat("1", MaxNumberLen+1) + `]}`, `value at "/a/0": number longer than 1100 bytes`},
+		{strings.Repeat("1", MaxNumberLen+1), "number longer than 1100 bytes"},
+	}
+	for _, test := range tests {
+		if _, err := Append(nil, []byte(test.src)); err == nil || err.Error() != test.want {
+			t.Errorf("got %v, want %s", err, test.want)
 		}
 	}
 }

@@ -19,7 +19,8 @@
 //     text denotes exactly the value of the literal: 12.50 is 12.5, 1e2 is 100, -0 is 0, 1e21 is 1e+21.
 //   - Any other number as its exact decimal d.ddde±x: one digit that is not 0, a point and more digits only if there are
 //     more, no zero at their end, e, the sign even when it is +, and the exponent without leading zeros. So
-//     9007199254740993 is 9.007199254740993e+15, 2^60 is 1.152921504606846976e+18 and 1e400 is 1e+400.
+//     9007199254740993 is 9.007199254740993e+15, 2^60 is 1.152921504606846976e+18 and 1e400 is 1e+400. From 1e-6 to
+//     just under 1e21 (in magnitude) an exponent thus marks a number that no double is written as; outside, both rules give one text.
 //
 // Therefore two number literals have the same form exactly when they denote the same value, whatever their size. Exponents
 // are handled as text: 1e-999999999 costs no more than any other literal of its length. A literal of more than

@@ -39,7 +39,10 @@ type LimitError struct {
 }
 
 func (e *LimitError) Error() string {
-	return fmt.Sprintf("value %q: %v", e.Pointer, e.Err)
+	if e.Pointer == "" {
+		return e.Err.Error()
+	}
+	return fmt.Sprintf("value at %q: %v", e.Pointer, e.Err)
 }
 
 func (e *LimitError) Unwrap() error { return e.Err }

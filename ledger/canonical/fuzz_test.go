@@ -15,10 +15,7 @@ import (
 var scientific = regexp.MustCompile(`^-?[1-9](\.[0-9]*[1-9])?e(\+(0|[1-9][0-9]*)|-[1-9][0-9]*)$`)
 
 // checkNumber holds a canonical number against the definition, in exact arithmetic. Exponents must be small.
-func checkNumber(t interface {
-	Helper()
-	Fatalf(string, ...any)
-}, literal, got string) {
+func checkNumber(t tester, literal, got string) {
 	t.Helper()
 	exact := value(t, literal)
 	if value(t, got).Cmp(exact) != 0 {
@@ -79,7 +76,7 @@ func FuzzAppend(f *testing.F) {
 }
 
 // compareTokens checks that got is want, but for numbers, which want has as they were written.
-func compareTokens(t *testing.T, got, want []byte) {
+func compareTokens(t tester, got, want []byte) {
 	t.Helper()
 	gotTokens, wantTokens := jsontext.NewDecoder(bytes.NewReader(got)), jsontext.NewDecoder(bytes.NewReader(want))
 	var rebuilt bytes.Buffer
@@ -88,7 +85,7 @@ func compareTokens(t *testing.T, got, want []byte) {
 	for wantTokens.PeekKind() != 0 {
 		literal, err := wantTokens.ReadToken()
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("%v", err)
 		}
 		token, err := gotTokens.ReadToken()
 		if err != nil {
@@ -105,7 +102,7 @@ func compareTokens(t *testing.T, got, want []byte) {
 			rfc = false
 		}
 		if err := encoder.WriteToken(token); err != nil {
-			t.Fatal(err)
+			t.Fatalf("%v", err)
 		}
 	}
 	if shortest := bytes.TrimSuffix(rebuilt.Bytes(), []byte("\n")); !bytes.Equal(shortest, got) {
@@ -113,7 +110,7 @@ func compareTokens(t *testing.T, got, want []byte) {
 	}
 	canonicalized := jsontext.Value(bytes.Clone(want))
 	if err := canonicalized.Canonicalize(); err != nil {
-		t.Fatal(err)
+		t.Fatalf("%v", err)
 	}
 	if rfc && !bytes.Equal(canonicalized, got) {
 		t.Fatalf("got %q, RFC 8785 has %q", got, canonicalized)

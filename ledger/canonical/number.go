@@ -17,8 +17,8 @@ const MaxNumberLen = 1100
 // gains a point and e+1099, one with an exponent gains a point, a sign and one more exponent digit.
 const maxGrowth = len(".e+1099")
 
-// AppendNumber appends the canonical form of one JSON number literal. Errors: a [*SyntaxError] when the literal is not one,
-// [ErrNumber] when it is too long; then dst is returned as it came.
+// AppendNumber appends the canonical form of one JSON number literal. Errors: a [*SyntaxError] when the literal is not one, a
+// [*LimitError] wrapping [ErrNumber] when it is too long; then dst is returned as it came.
 func AppendNumber(dst, literal []byte) ([]byte, error) {
 	p := parser{src: literal}
 	out, err := p.number(dst)
@@ -34,14 +34,15 @@ func AppendNumber(dst, literal []byte) ([]byte, error) {
 // number reads a number. What follows it is looked at by the caller.
 func (p *parser) number(dst []byte) ([]byte, error) {
 	start := p.pos
+	if digits := p.digits(); len(digits) > 0 && len(digits) <= 15 && digits[0] != '0' && !p.at(".eE") {
+		return append(dst, digits...), nil // a short integer is its own canonical form
+	}
+	p.pos = start
 	lit, err := p.scanNumber()
 	if err != nil {
 		return dst, err
 	}
 	text := p.src[start:p.pos]
-	if lit.fraction == nil && lit.exponent == nil && len(lit.integer) <= 15 && string(text) != "-0" {
-		return append(dst, text...), nil // a short integer is its own canonical form
-	}
 	if len(text) > MaxNumberLen+maxGrowth {
 		return dst, &LimitError{Err: ErrNumber}
 	}
@@ -58,16 +59,16 @@ type literal struct {
 	integer, fraction, exponent []byte
 }
 
+// scanNumber consumes a number.
 func (p *parser) scanNumber() (lit literal, err error) {
-	if lit.negative = p.skip("-"); lit.negative && p.pos == len(p.src) {
-		return lit, p.syntax("expected a digit")
-	}
+	lit.negative = p.skip("-")
 	switch lit.integer = p.digits(); {
 	case len(lit.integer) == 0 && lit.negative:
 		return lit, p.syntax("expected a digit")
 	case len(lit.integer) == 0:
 		return lit, p.syntax("expected a value")
 	case len(lit.integer) > 1 && lit.integer[0] == '0':
+		p.pos -= len(lit.integer) - 1
 		return lit, p.syntax("number with a leading zero")
 	}
 	if p.skip(".") {
@@ -86,13 +87,18 @@ func (p *parser) scanNumber() (lit literal, err error) {
 	return lit, nil
 }
 
+// at reports whether the next byte is one of set.
+func (p *parser) at(set string) bool {
+	return p.pos < len(p.src) && strings.IndexByte(set, p.src[p.pos]) >= 0
+}
+
 // skip consumes the next byte when it is one of set.
 func (p *parser) skip(set string) bool {
-	if p.pos == len(p.src) || strings.IndexByte(set, p.src[p.pos]) < 0 {
-		return false
+	ok := p.at(set)
+	if ok {
+		p.pos++
 	}
-	p.pos++
-	return true
+	return ok
 }
 
 // digits consumes and returns decimal digits.
@@ -129,11 +135,12 @@ func (lit literal) append(dst []byte) []byte {
 	return appendScientific(dst, digits, far.Add(far, big.NewInt(shift)).Append(nil, 10))
 }
 
-// appendDecimal appends the canonical form of d.ddd × 10^exponent; digits has no zero at either end.
+// appendDecimal appends the canonical form of d.ddd × 10^exponent; digits has no zero at either end. RFC 8785 writes numbers
+// from 1e-6 to just under 1e21 without an exponent, so only there its text and the exact decimal can differ.
 func appendDecimal(dst, digits []byte, exponent int64) []byte {
-	if len(digits) <= 17 && -324 <= exponent && exponent <= 308 {
-		out := appendES6(dst, digits, int(exponent))
-		if isDouble(out[len(dst):], len(digits), exponent) {
+	if -6 <= exponent && exponent <= 20 {
+		out := appendPlain(dst, digits, int(exponent)+1)
+		if isDouble(out[len(dst):], len(digits)) {
 			return out
 		}
 	}
@@ -141,25 +148,21 @@ func appendDecimal(dst, digits []byte, exponent int64) []byte {
 	return appendScientific(dst, digits, strconv.AppendInt(room[:0], exponent, 10))
 }
 
-// isDouble reports whether text is what RFC 8785, section 3.2.2.3, writes for the double nearest to it. No double needs more
-// than 17 digits, and up to 15 digits (IEEE 754's DBL_DIG) every decimal in the range of normal doubles is the shortest
-// text of its double.
-func isDouble(text []byte, digits int, exponent int64) bool {
-	if digits <= 15 && -307 <= exponent && exponent <= 307 {
-		return true
+// isDouble reports whether text, which has so many significant digits, is what RFC 8785, section 3.2.2.3, writes for the
+// double nearest to it. Every decimal of up to 15 digits is (IEEE 754's DBL_DIG), and none of more than 17.
+func isDouble(text []byte, digits int) bool {
+	if digits <= 15 || digits > 17 {
+		return digits <= 15
 	}
 	var room [32]byte
 	double, err := strconv.ParseFloat(string(text), 64)
 	return err == nil && bytes.Equal(jsontext.AppendFloat(room[:0], double, 64), text)
 }
 
-// appendES6 appends d.ddd × 10^exponent as ECMAScript writes a Number of these digits (ECMA-262, Number::toString).
-func appendES6(dst, digits []byte, exponent int) []byte {
+// appendPlain appends 0.ddd × 10^point without an exponent.
+func appendPlain(dst, digits []byte, point int) []byte {
 	const zeros = "00000000000000000000"
-	switch point := exponent + 1; { // digits before the decimal point
-	case point <= -6 || point > 21:
-		var room [4]byte
-		return appendScientific(dst, digits, strconv.AppendInt(room[:0], int64(exponent), 10))
+	switch {
 	case point <= 0:
 		return append(append(append(dst, "0."...), zeros[:-point]...), digits...)
 	case point < len(digits):

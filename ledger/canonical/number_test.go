@@ -11,10 +11,13 @@ import (
 	"pgregory.net/rapid"
 )
 
-func number(t interface {
+// tester is a *testing.T or a *rapid.T.
+type tester interface {
 	Helper()
-	Fatalf(string, ...any)
-}, literal string) string {
+	Fatalf(format string, args ...any)
+}
+
+func number(t tester, literal string) string {
 	t.Helper()
 	got, err := AppendNumber(nil, []byte(literal))
 	if err != nil {
@@ -142,7 +145,9 @@ func respell(t *rapid.T, literal string) string {
 	return sign + digits + strings.TrimSuffix("."+strings.Repeat("0", zeros), ".") + "e" + strconv.Itoa(x)
 }
 
-func value(t interface{ Fatalf(string, ...any) }, literal string) *big.Rat {
+// value returns the exact value of a literal.
+func value(t tester, literal string) *big.Rat {
+	t.Helper()
 	r, ok := new(big.Rat).SetString(literal)
 	if !ok {
 		t.Fatalf("%q is no number", literal)

@@ -23,30 +23,32 @@ func AppendString(dst []byte, s string) []byte {
 
 // string reads a JSON string. Its bytes are known to be valid UTF-8.
 func (p *parser) string(dst []byte) ([]byte, error) {
-	run := p.pos
-	for p.pos++; p.pos < len(p.src); p.pos++ {
-		c := p.src[p.pos]
-		switch {
-		case isPlain(c):
-		case c == '"':
-			p.pos++
-			return append(dst, p.src[run:p.pos]...), nil
-		case c != '\\':
-			return dst, p.syntax("control character in a string")
-		default:
-			r, n := decodeEscape(p.src[p.pos:])
-			if n == 0 {
-				return dst, p.syntax("invalid escape sequence")
-			}
-			if utf16.IsSurrogate(r) {
-				return dst, p.syntax("lone surrogate")
-			}
-			dst = append(dst, p.src[run:p.pos]...)
-			dst = appendRune(dst, r)
-			p.pos += n - 1
-			run = p.pos + 1
+	run := p.pos // start of what is not yet copied
+	for i := run + 1; i < len(p.src); i++ {
+		c := p.src[i]
+		if isPlain(c) {
+			continue
 		}
+		if c == '"' {
+			p.pos = i + 1
+			return append(dst, p.src[run:p.pos]...), nil
+		}
+		p.pos = i
+		if c != '\\' {
+			return dst, p.syntax("control character in a string")
+		}
+		r, n := decodeEscape(p.src[i:])
+		if n == 0 {
+			return dst, p.syntax("invalid escape sequence")
+		}
+		if utf16.IsSurrogate(r) {
+			return dst, p.syntax("lone surrogate")
+		}
+		dst = appendRune(append(dst, p.src[run:i]...), r)
+		run = i + n
+		i = run - 1
 	}
+	p.pos = len(p.src)
 	return dst, p.syntax("unterminated string")
 }
 

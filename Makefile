@@ -1,0 +1,30 @@
+# All set-up is done by these targets: a machine with Go and git is enough, and make itself.
+.PHONY: run build test check bench fuzz
+
+run: ## start the service on the embedded store, data in ./data, on http://127.0.0.1:8080
+	go run ./cmd/auditd
+
+build: ## the programs, in ./bin
+	CGO_ENABLED=0 go build -trimpath -o bin/ ./cmd/auditd ./cmd/auditctl ./cmd/collector
+
+test: tools ## every test, with the race detector
+	go test -race -timeout 20m ./...
+
+check: ## what must hold of the code as it is written
+	@test -z "$$(gofmt -l .)" || { echo "not formatted:"; gofmt -l .; exit 1; }
+	go vet ./...
+	go tool staticcheck ./...
+	go mod tidy -diff
+
+bench: ## µs per event of each stage, and the whole service beside the bare path
+	go test -run '^$$' -bench . -benchtime 1s ./ledger/... ./projections
+	go test -run '^$$' -bench Ingest -benchtime 5000x ./cmd/auditd
+
+fuzz: ## half a minute for each parser
+	@for p in $$(grep -rl '^func Fuzz' --include=*_test.go . | xargs -n1 dirname | sort -u); do \
+		for f in $$(grep -ho '^func Fuzz[A-Za-z]*' $$p/*_test.go | cut -c6-); do \
+			go test -run '^$$' -fuzz "^$$f\$$" -fuzztime 30s -fuzzminimizetime 20x $$p || exit 1; done; done
+
+.PHONY: tools
+tools: # the race detector needs a C compiler
+	@command -v gcc >/dev/null || { apt-get update -q && apt-get install -q -y --no-install-recommends gcc libc6-dev; }

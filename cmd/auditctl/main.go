@@ -1,0 +1,61 @@
+// Command auditctl is the tool of operators and auditors of the audit ledger.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	os.Exit(exitCode(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr), os.Stderr))
+}
+
+// commands are what auditctl can do. A command is a struct of flags with a method
+// Run(context.Context, *streams) error; kong calls the one that was asked for.
+type commands struct {
+	Sample sampleCmd `cmd:"" help:"Write or post realistic events, and say what a fresh ledger will report of them."`
+}
+
+// streams are what a command reads and writes.
+type streams struct {
+	in       io.Reader
+	out, err io.Writer
+}
+
+// run runs the command that args name. Results go to stdout, all talk to stderr.
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
+	helped := false
+	parser, err := kong.New(new(commands), kong.Name("auditctl"),
+		kong.Description("The tool of operators and auditors of the audit ledger."),
+		kong.Writers(stdout, stderr),
+		kong.Exit(func(int) { helped = true }))
+	if err != nil {
+		return err
+	}
+	command, err := parser.Parse(args)
+	if helped {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	command.BindTo(ctx, (*context.Context)(nil))
+	return command.Run(&streams{in: stdin, out: stdout, err: stderr})
+}
+
+// exitCode reports err to w and returns the exit status for it.
+func exitCode(err error, w io.Writer) int {
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintln(w, "auditctl:", err)
+	return 1
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kong"
+	"github.com/joho/godotenv"
+
+	"github.com/talenttrust/auditledger/ledger"
+)
+
+// config is every setting. A flag wins over the environment, the environment over a .env file in the
+// working folder, and that over the default.
+type config struct {
+	Listen  string `env:"LISTEN" default:"127.0.0.1:8080" help:"Address and port; port 0 takes a free one. Anything but loopback needs a sources file."`
+	DataDir string `env:"DATA_DIR" default:"./data" help:"Folder of everything that is stored here."`
+
+	LedgerStore      string `env:"LEDGER_STORE" default:"disk" help:"Where the ledger is kept: disk."`
+	DiskReserveBytes uint64 `env:"DISK_RESERVE_BYTES" default:"536870912" help:"Free space to leave; below it events are refused until there is room."`
+	InstanceID       string `env:"INSTANCE_ID" help:"Names this instance's streams. When empty, one is made and kept in the data folder."`
+	RedisURL         string `env:"REDIS_URL" help:"Redis with the shared idempotency window; empty for none."`
+
+	SourcesFile    string        `env:"SOURCES_FILE" help:"YAML file of the sources, their keys and rights. Without it everybody on this machine may do all."`
+	IdempotencyTTL time.Duration `env:"IDEMPOTENCY_TTL" name:"idempotency-ttl" default:"24h" help:"How long a key is bound to its payload, for sources that do not say; 0 is for ever."`
+
+	EnableStrictValidation      bool   `env:"ENABLE_STRICT_VALIDATION" default:"true" negatable:"" help:"Check payload schemas and refuse unknown members."`
+	EnablePayloadIntegrityCheck bool   `env:"ENABLE_PAYLOAD_INTEGRITY_CHECK" default:"true" negatable:"" help:"Give conflicts the code IDEMPOTENCY_PAYLOAD_CONFLICT; otherwise conflict."`
+	SchemaDir                   string `env:"SCHEMA_DIR" help:"Folder of further payload schemas, one JSON Schema file per contract type."`
+	MaxEventAgeMs               int64  `env:"MAX_EVENT_AGE_MS" default:"86400000" help:"Oldest event that is accepted, in milliseconds."`
+	MaxEventSkewMs              int64  `env:"MAX_EVENT_SKEW_MS" default:"300000" help:"How far ahead of our clock an event may be, in milliseconds."`
+	MaxPayloadBytes             int    `env:"MAX_PAYLOAD_BYTES" default:"262144" help:"Largest payload, as received and in canonical form."`
+	MaxBodyBytes                int64  `env:"MAX_BODY_BYTES" default:"8388608" help:"Largest body of a request, as sent and decompressed."`
+	MaxEventsPerRequest         int    `env:"MAX_EVENTS_PER_REQUEST" default:"1000" help:"Most events in one request."`
+	EventBatchSize              int    `env:"EVENT_BATCH_SIZE" default:"100" help:"Events that are appended at once."`
+
+	LogLevel  slog.Level `env:"LOG_LEVEL" default:"info" help:"debug, info, warn or error."`
+	LogFormat string     `env:"LOG_FORMAT" default:"text" enum:"text,json" help:"text or json."`
+}
+
+// parseConfig reads the settings. It returns nil when only help was asked for.
+func parseConfig(args []string, stdout io.Writer) (*config, error) {
+	c, helped := new(config), false
+	file, err := dotEnv(".env")
+	if err != nil {
+		return nil, err
+	}
+	parser, err := kong.New(c, kong.Name("auditd"), kong.Description("The audit ledger as a service."),
+		kong.Writers(stdout, io.Discard), kong.Exit(func(int) { helped = true }), kong.Resolvers(file))
+	if err != nil {
+		return nil, err
+	}
+	if _, err = parser.Parse(args); helped {
+		return nil, nil
+	}
+	return c, err
+}
+
+// dotEnv reads settings from a file of KEY=value lines, if there is one. The environment itself is
+// not changed, and wins.
+func dotEnv(name string) (kong.Resolver, error) {
+	values, err := godotenv.Read(name)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s: is not a file of KEY=value lines", name) // the cause would quote it, secrets and all
+	}
+	return kong.ResolverFunc(func(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
+		for _, env := range flag.Envs {
+			if _, set := os.LookupEnv(env); set {
+				return nil, nil
+			}
+			if v, ok := values[env]; ok {
+				return v, nil
+			}
+		}
+		return nil, nil
+	}), nil
+}
+
+// Validate is called by the parser. It names the setting and the rule.
+func (c *config) Validate() error {
+	const most = 1_000_000_000_000 // a terabyte, or 31 years
+	for _, n := range []struct {
+		name  string
+		value int64
+	}{
+		{"MAX_EVENT_AGE_MS", c.MaxEventAgeMs}, {"MAX_EVENT_SKEW_MS", c.MaxEventSkewMs}, {"MAX_PAYLOAD_BYTES", int64(c.MaxPayloadBytes)},
+		{"MAX_BODY_BYTES", c.MaxBodyBytes}, {"MAX_EVENTS_PER_REQUEST", int64(c.MaxEventsPerRequest)}, {"EVENT_BATCH_SIZE", int64(c.EventBatchSize)},
+	} {
+		if n.value < 1 || n.value > most {
+			return fmt.Errorf("%s must be from 1 to %d, is %d", n.name, int64(most), n.value)
+		}
+	}
+	if c.DiskReserveBytes == 0 {
+		return errors.New("DISK_RESERVE_BYTES must be at least 1")
+	}
+	if c.IdempotencyTTL < 0 || c.IdempotencyTTL != c.IdempotencyTTL.Truncate(time.Millisecond) {
+		return fmt.Errorf("IDEMPOTENCY_TTL must be whole milliseconds, or 0 for ever, is %s", c.IdempotencyTTL)
+	}
+	if c.InstanceID != "" && !ledger.ValidID(c.InstanceID, 64) {
+		return errors.New("INSTANCE_ID must be 1 to 64 characters of A-Z a-z 0-9 _ - . @")
+	}
+	if c.DataDir == "" {
+		return errors.New("DATA_DIR must name a folder")
+	}
+	return c.validateParts()
+}
+
+// validateParts refuses what this build does not have, and to be open to others without authentication.
+func (c *config) validateParts() error {
+	if scheme, _, _ := strings.Cut(c.LedgerStore, ":"); scheme != "disk" { // what follows may hold a password
+		return fmt.Errorf("LEDGER_STORE names the store %q, this build has disk", scheme)
+	}
+	if c.RedisURL != "" {
+		return errors.New("REDIS_URL is set, and this build has no Redis window; leave it empty")
+	}
+	addr, err := net.ResolveTCPAddr("tcp", c.Listen)
+	if err != nil {
+		return fmt.Errorf("LISTEN must be an address and a port such as 127.0.0.1:8080: %w", err)
+	}
+	if c.SourcesFile == "" && !addr.IP.IsLoopback() {
+		return fmt.Errorf("LISTEN is %s, which others can reach: that needs SOURCES_FILE, so that they must authenticate", c.Listen)
+	}
+	return nil
+}
+
+func (c *config) logger(w io.Writer) *slog.Logger {
+	o := &slog.HandlerOptions{Level: c.LogLevel, ReplaceAttr: ledger.Redact}
+	if c.LogFormat == "json" {
+		return slog.New(slog.NewJSONHandler(w, o))
+	}
+	return slog.New(slog.NewTextHandler(w, o))
+}

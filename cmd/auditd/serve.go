@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/talenttrust/auditledger/graphql"
+	"github.com/talenttrust/auditledger/ledger"
+	"github.com/talenttrust/auditledger/ledger/disk"
+	"github.com/talenttrust/auditledger/projections"
+	"github.com/talenttrust/auditledger/rest"
+)
+
+// drainLimit is how long requests may take to be answered at a stop; it leaves time to store and close.
+const drainLimit = 12 * time.Second
+
+// serve opens everything, serves until ctx ends, and closes in the reverse order. fail ends ctx with
+// the reason why the service cannot go on.
+func serve(ctx context.Context, fail context.CancelCauseFunc, c *config, stdout io.Writer, log *slog.Logger) (err error) {
+	undo := func(f func() error) { err = errors.Join(err, f()) }
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+
+	auth, err := c.auth()
+	if err != nil {
+		return err
+	}
+	schemas, err := ledger.LoadSchemas(c.SchemaDir)
+	if err != nil {
+		return err
+	}
+	store, err := disk.Open(disk.Config{Dir: c.DataDir, Reserve: c.DiskReserveBytes, Logger: log, Fatal: fail})
+	if err != nil {
+		return err
+	}
+	defer undo(store.Close)
+	instance, err := c.instance()
+	if err != nil {
+		return err
+	}
+	l, err := ledger.New(ledger.Config{
+		Store: meter(store, registry), Instance: instance, Schemas: schemas,
+		Lax: !c.EnableStrictValidation, PlainConflict: !c.EnablePayloadIntegrityCheck,
+		MaxAge: time.Duration(c.MaxEventAgeMs) * time.Millisecond, MaxSkew: time.Duration(c.MaxEventSkewMs) * time.Millisecond,
+		MaxPayload: c.MaxPayloadBytes, Chunk: c.EventBatchSize, Logger: log,
+	})
+	if err != nil {
+		return err
+	}
+	views, err := projections.Open(ctx, projections.Config{
+		Dir: filepath.Join(c.DataDir, "projections"), Reader: store, Pending: l.Pending, Logger: log, Fatal: fail,
+	})
+	if err != nil {
+		return err
+	}
+	defer undo(views.Close)
+	defer undo(loop(views.Run, fail))
+	defer undo(loop(l.Run, fail))
+
+	queries, err := graphql.New(graphql.Config{Query: views.Query(), Logger: log})
+	if err != nil {
+		return err
+	}
+	handler := rest.New(rest.Config{
+		Ledger: l, Projections: views, Auth: auth, MaxEvents: c.MaxEventsPerRequest, MaxBody: c.MaxBodyBytes,
+		Checks: map[string]rest.Check{"store": store.Healthy}, Registry: registry, Logger: log,
+		Extra: func(r chi.Router) { r.Handle("/graphql", queries) },
+	})
+	listener, err := net.Listen("tcp", c.Listen)
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	log.Info("started", "listen", listener.Addr().String(), "store", c.LedgerStore, "data", c.DataDir, "instance", instance, "sources", c.who())
+	fmt.Fprintf(stdout, "auditd listening on http://%s (data in %s, %s)\n", listener.Addr(), c.DataDir, c.who())
+	return serveHTTP(ctx, listener, handler, log)
+}
+
+// serveHTTP answers requests until ctx ends, then those that have begun. The error is what ended ctx,
+// if that is not the wish to stop.
+func serveHTTP(ctx context.Context, listener net.Listener, handler http.Handler, log *slog.Logger) error {
+	server := &http.Server{
+		Handler: handler, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: time.Minute, WriteTimeout: time.Minute,
+		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(listener) }()
+	select {
+	case err := <-ended:
+		return fmt.Errorf("serve: %w", err)
+	case <-ctx.Done():
+	}
+	log.Info("stopping")
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainLimit)
+	defer cancel()
+	err := server.Shutdown(drain)
+	if err != nil {
+		err = errors.Join(fmt.Errorf("requests were not answered within %s: %w", drainLimit, err), server.Close())
+	}
+	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
+		err = errors.Join(cause, err)
+	}
+	return err
+}
+
+func (c *config) auth() (*rest.Auth, error) {
+	if c.SourcesFile == "" {
+		return rest.LocalAuth(c.IdempotencyTTL), nil
+	}
+	return rest.LoadAuth(c.SourcesFile, c.IdempotencyTTL, time.Now)
+}
+
+// who says in a few words who may use the service.
+func (c *config) who() string {
+	if c.SourcesFile == "" {
+		return "no sources file: loopback only"
+	}
+	return "sources from " + c.SourcesFile
+}
+
+// instance is the name under which this data folder writes its own streams. It is called while the
+// folder is locked.
+func (c *config) instance() (string, error) {
+	if c.InstanceID != "" {
+		return c.InstanceID, nil
+	}
+	file := filepath.Join(c.DataDir, "instance")
+	text, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		name := strings.ToLower(rand.Text()[:12])
+		return name, writeSynced(file, name+"\n")
+	}
+	if err != nil {
+		return "", fmt.Errorf("instance name: %w", err)
+	}
+	name := strings.TrimSpace(string(text))
+	if !ledger.ValidID(name, 64) {
+		return "", fmt.Errorf("%s: must hold a name of 1 to 64 characters of A-Z a-z 0-9 _ - . @", file)
+	}
+	return name, nil
+}
+
+// writeSynced writes a small file whole or not at all.
+func writeSynced(name, text string) error {
+	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".*")
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return errors.Join(fmt.Errorf("write %s: %w", name, err), os.Remove(f.Name()))
+	}
+	return os.Rename(f.Name(), name)
+}

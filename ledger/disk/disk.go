@@ -1,0 +1,250 @@
+// Package disk keeps a ledger in one folder of one machine: an append-only log of segment files,
+// which is the truth, and a key index (package keyindex) that is derived from it.
+//
+// # Format, version 1
+//
+// The folder holds
+//
+//	LOCK                        locked by the process that has the folder open; says which
+//	log/00000000000000000001.seg the records from position 1 on; the name is the first position
+//	log/00000000000000000001.idx where each of them starts; derived, made anew when missing
+//	log/*.torn                  what a crash left behind the last commit, kept for a person to look at
+//	index/                      the key index; may be deleted while the program is stopped
+//
+// A segment is a 24-byte head and then frames, all integers little-endian:
+//
+//	head    "ALEDGER1" · version u16 · zero u16 · first position u64 · CRC32C of the 20 bytes before
+//	record  0x01 · zero[3] · header length u32 · body length u32 · CRC32C of header u32 · of body u32 · of the 20 bytes before u32 · header · body
+//	commit  0x02 · zero[3] · records u32 · last position u64 · start of the group u32 · CRC32C of the 20 bytes before u32
+//	seal    0x03 · zero[3] · records u32 · last position u64 · size of the file u32 · CRC32C of the 20 bytes before u32
+//
+// Header and body are protobuf messages in wire format (codec.go). The body is preceded by an
+// encoding byte; 0 is plain.
+//
+// # Guarantees
+//
+// Records are appended in groups: the frames of all waiting entries, then a commit frame, one write,
+// one fdatasync, and only then the answers. A group is in the ledger when its commit frame is. A sealed
+// segment is never written again; the next one is created and its name synced before it is used.
+//
+// # Failure
+//
+// At start only the last segment is read whole. What stands behind its last commit is cut off and
+// kept as *.torn: nobody was told of it. Damage anywhere else, and a cut that takes away what the key
+// index had already seen, stops the start and names file and offset. A write that fails goes back to
+// the last commit; a failed sync leaves unknown what is on disk and ends all writing until a restart.
+package disk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/talenttrust/auditledger/ledger"
+	"github.com/talenttrust/auditledger/ledger/keyindex"
+)
+
+// Config says where a Store is and what it may use.
+type Config struct {
+	Dir     string
+	Reserve uint64 // bytes of the file system to leave free; 512 MiB when 0
+	Segment int64  // bytes after which a segment is sealed; 64 MiB when 0, at most 1 GiB
+	Queue   int    // calls of Append that may wait; 256 when 0
+	Group   int    // bytes of frames after which a group is committed; 8 MiB when 0
+
+	Now    func() time.Time // of the first record; time.Now when nil
+	Logger *slog.Logger     // slog.Default() when nil
+	Fatal  func(error)      // called when the store or its index cannot go on; the caller shuts down
+
+	// How the store touches the disk; the system's when nil. Tests make them fail.
+	Sync  func(*os.File) error
+	Write func(f *os.File, b []byte, at int64) (int, error)
+	Free  func(dir string) (uint64, error) // bytes that may still be written
+}
+
+func (c *Config) defaults() error {
+	if c.Dir == "" {
+		return errors.New("disk: no folder given")
+	}
+	if c.Reserve == 0 {
+		c.Reserve = 512 << 20
+	}
+	if c.Segment == 0 {
+		c.Segment = 64 << 20
+	}
+	if c.Segment > 1<<30 {
+		return fmt.Errorf("disk: segments of %d bytes, at most %d", c.Segment, 1<<30)
+	}
+	if c.Queue == 0 {
+		c.Queue = 256
+	}
+	if c.Group == 0 {
+		c.Group = 8 << 20
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	if c.Fatal == nil {
+		c.Fatal = func(error) {}
+	}
+	if c.Sync == nil {
+		c.Sync = func(f *os.File) error { return unix.Fdatasync(int(f.Fd())) }
+	}
+	if c.Write == nil {
+		c.Write = func(f *os.File, b []byte, at int64) (int, error) { return f.WriteAt(b, at) }
+	}
+	if c.Free == nil {
+		c.Free = freeBytes
+	}
+	return nil
+}
+
+func freeBytes(dir string) (uint64, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return 0, err
+	}
+	return st.Bavail * uint64(st.Bsize), nil
+}
+
+// Store is a ledger.Store in a folder. One goroutine, the writer, owns the end of the log.
+type Store struct {
+	c     Config
+	lock  *os.File
+	log   *segments
+	index *keyindex.Index
+
+	queue   chan *call
+	closing sync.RWMutex // held for reading while a call is put into queue; guards closed
+	closed  bool
+	written chan struct{} // closed when the writer has ended
+
+	mu     sync.RWMutex // guards all below
+	head   ledger.Position
+	moved  chan struct{} // closed when head moves
+	failed error         // why nothing is written any more
+	full   error         // why nothing is written for now
+}
+
+var _ ledger.Store = (*Store)(nil)
+
+// Open opens the ledger in c.Dir, or creates it with its first record. Errors name the file and
+// the rule: a folder in use, of another version, damaged, or without the rights needed.
+func Open(c Config) (*Store, error) {
+	if err := c.defaults(); err != nil {
+		return nil, err
+	}
+	for _, dir := range []string{c.Dir, filepath.Join(c.Dir, logDir)} {
+		if err := os.MkdirAll(dir, 0o750); err != nil {
+			return nil, fmt.Errorf("data folder: %w", err)
+		}
+	}
+	s := &Store{c: c, queue: make(chan *call, c.Queue), written: make(chan struct{}), moved: make(chan struct{})}
+	if err := s.open(); err != nil {
+		return nil, errors.Join(err, s.release())
+	}
+	go s.write()
+	if s.head == 0 {
+		if _, err := s.Append(context.Background(), []*ledger.Entry{ledger.Creation(c.Now())}); err != nil {
+			return nil, errors.Join(fmt.Errorf("create the ledger: %w", err), s.Close())
+		}
+	}
+	return s, nil
+}
+
+func (s *Store) open() (err error) {
+	if s.lock, err = lockFolder(s.c.Dir, s.c.Now()); err != nil {
+		return err
+	}
+	if s.log, err = openSegments(s.c); err != nil {
+		return err
+	}
+	s.head = s.log.last()
+	s.index, err = keyindex.Open(keyindex.Config{Dir: filepath.Join(s.c.Dir, "index"), Logger: s.c.Logger, Fatal: s.c.Fatal})
+	if err != nil {
+		return err
+	}
+	return s.catchUp()
+}
+
+// catchUp brings the index to the end of the log.
+func (s *Store) catchUp() error {
+	cursor := s.index.Cursor()
+	if cursor > s.head {
+		return fmt.Errorf("%s ends at position %d, but the key index has seen %d: records that were stored are gone; restore the log, or delete %s to accept the loss: %w",
+			s.log.dir, s.head, cursor, filepath.Join(s.c.Dir, "index"), ledger.ErrDamaged)
+	}
+	if behind := s.head - cursor; behind > 100_000 {
+		s.c.Logger.Info("reading the log into the key index", "records", behind)
+	}
+	for cursor < s.head {
+		recs, err := s.log.read(cursor+1, s.head, maxBatchRecords, maxBatchBytes)
+		if err != nil {
+			return err
+		}
+		applied := make([]keyindex.Applied, len(recs))
+		heads := map[string]ledger.StreamHead{}
+		for i := range recs {
+			stream := recs[i].Header.Stream
+			before, ok := heads[stream]
+			if !ok {
+				if before, _, err = s.index.Head(stream); err != nil {
+					return err
+				}
+			}
+			applied[i] = keyindex.Of(&recs[i], before)
+			heads[stream] = applied[i].Head
+		}
+		if err := s.index.Apply(applied); err != nil {
+			return err
+		}
+		cursor = recs[len(recs)-1].Position
+	}
+	return nil
+}
+
+// Close takes no more entries, commits the ones that wait, and releases the folder.
+func (s *Store) Close() error {
+	s.closing.Lock()
+	if !s.closed {
+		s.closed = true
+		close(s.queue)
+	}
+	s.closing.Unlock()
+	<-s.written
+	return s.release()
+}
+
+func (s *Store) release() error {
+	var errs []error
+	if s.index != nil {
+		errs = append(errs, s.index.Close())
+	}
+	if s.log != nil {
+		errs = append(errs, s.log.close())
+	}
+	if s.lock != nil {
+		errs = append(errs, s.lock.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Healthy says why nothing can be stored now; nil when all is well.
+func (s *Store) Healthy(context.Context) error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.failed != nil {
+		return s.failed
+	}
+	return s.full
+}

@@ -1,0 +1,519 @@
+package disk_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/talenttrust/auditledger/ledger"
+	"github.com/talenttrust/auditledger/ledger/disk"
+	"github.com/talenttrust/auditledger/ledger/ledgertest"
+)
+
+func event(n int) *ledger.Entry {
+	return ledgertest.Event(ledger.Key{ContractID: fmt.Sprint("c", n%3), EventID: fmt.Sprint("e", n), Sequence: int64(n)}, fmt.Sprintf(`{"n":%d}`, n), int64(n))
+}
+
+func mustOpen(t *testing.T, c disk.Config) *disk.Store {
+	t.Helper()
+	s, err := disk.Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func mustClose(t *testing.T, s *disk.Store) {
+	t.Helper()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func appendEvents(t *testing.T, s *disk.Store, from, to int) {
+	t.Helper()
+	for n := from; n < to; n++ {
+		if _, err := s.Append(t.Context(), []*ledger.Entry{event(n)}); err != nil {
+			t.Fatalf("event %d: %v", n, err)
+		}
+	}
+}
+
+// TestHeldSync: while the disk has not said that an event is on it, neither the event nor a repeat
+// of it gets an answer, and no reader sees it.
+func TestHeldSync(t *testing.T) {
+	hold := make(chan struct{})
+	var holding atomic.Bool
+	entered := make(chan struct{}, 10)
+	s := mustOpen(t, disk.Config{Dir: t.TempDir(), Sync: func(f *os.File) error {
+		if holding.Load() {
+			entered <- struct{}{}
+			<-hold
+		}
+		return f.Sync()
+	}})
+	defer s.Close()
+	holding.Store(true)
+	answers := make(chan ledger.Outcome, 2)
+	send := func() {
+		o, err := s.Append(context.Background(), []*ledger.Entry{event(1)})
+		if err != nil {
+			t.Error(err)
+		}
+		answers <- o[0]
+	}
+	go send()
+	<-entered
+	go send()
+	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := s.Append(short, []*ledger.Entry{event(1)}); !errors.Is(err, ledger.ErrUnknown) {
+		t.Errorf("a repeat that cannot wait: %v, want ErrUnknown", err)
+	}
+	if head, _ := s.Head(t.Context()); head != 1 {
+		t.Errorf("readers see position %d", head)
+	}
+	select {
+	case o := <-answers:
+		t.Fatalf("an answer before the disk's: %+v", o)
+	default:
+	}
+	close(hold)
+	if a, b := <-answers, <-answers; a.Position != 2 || b.Position != 2 || a.Verdict+b.Verdict != ledger.Accepted+ledger.Duplicate {
+		t.Errorf("answers %+v, %+v", a, b)
+	}
+}
+
+func TestWriteFails(t *testing.T) {
+	var fail atomic.Bool
+	c := disk.Config{Dir: t.TempDir(), Write: func(f *os.File, b []byte, at int64) (int, error) {
+		if fail.Load() {
+			n, _ := f.WriteAt(b[:len(b)/2], at)
+			return n, syscall.ENOSPC
+		}
+		return f.WriteAt(b, at)
+	}}
+	s := mustOpen(t, c)
+	appendEvents(t, s, 0, 5)
+	fail.Store(true)
+	for range 3 {
+		if _, err := s.Append(t.Context(), []*ledger.Entry{event(5)}); !errors.Is(err, ledger.ErrUnavailable) || errors.Is(err, ledger.ErrUnknown) {
+			t.Fatalf("write fails: %v, want ErrUnavailable", err)
+		}
+	}
+	if o, err := s.Append(t.Context(), []*ledger.Entry{event(4)}); err != nil || o[0].Verdict != ledger.Duplicate {
+		t.Errorf("a repeat needs no write: %+v, %v", o, err)
+	}
+	if s.Healthy(t.Context()) == nil {
+		t.Error("the store calls itself healthy")
+	}
+	fail.Store(false)
+	appendEvents(t, s, 5, 8)
+	if err := s.Healthy(t.Context()); err != nil {
+		t.Error(err)
+	}
+	mustClose(t, s)
+	s = mustOpen(t, c)
+	defer s.Close()
+	if n := len(ledgertest.ReadAll(t, s)); n != 9 {
+		t.Errorf("%d records, want 9", n)
+	}
+}
+
+func TestReserve(t *testing.T) {
+	var free atomic.Uint64
+	free.Store(1 << 40)
+	s := mustOpen(t, disk.Config{Dir: t.TempDir(), Reserve: 1000, Free: func(string) (uint64, error) { return free.Load(), nil }})
+	defer s.Close()
+	appendEvents(t, s, 0, 1)
+	free.Store(999)
+	if _, err := s.Append(t.Context(), []*ledger.Entry{event(1)}); !errors.Is(err, ledger.ErrUnavailable) {
+		t.Errorf("under the reserve: %v", err)
+	}
+	free.Store(1 << 40)
+	appendEvents(t, s, 1, 2)
+}
+
+func TestSyncFails(t *testing.T) {
+	var fail atomic.Bool
+	var fatal atomic.Int32
+	dir := t.TempDir()
+	s := mustOpen(t, disk.Config{Dir: dir, Fatal: func(error) { fatal.Add(1) }, Sync: func(f *os.File) error {
+		if fail.Load() {
+			return syscall.EIO
+		}
+		return f.Sync()
+	}})
+	appendEvents(t, s, 0, 3)
+	fail.Store(true)
+	if _, err := s.Append(t.Context(), []*ledger.Entry{event(3)}); !errors.Is(err, ledger.ErrUnknown) {
+		t.Errorf("the sync fails: %v, want ErrUnknown", err)
+	}
+	fail.Store(false)
+	for range 2 {
+		if _, err := s.Append(t.Context(), []*ledger.Entry{event(4)}); !errors.Is(err, ledger.ErrUnavailable) || errors.Is(err, ledger.ErrUnknown) {
+			t.Errorf("after a failed sync: %v, want ErrUnavailable", err)
+		}
+	}
+	if n := len(ledgertest.ReadAll(t, s)); n != 4 {
+		t.Errorf("%d records are shown, want 4", n)
+	}
+	if fatal.Load() != 1 {
+		t.Errorf("Fatal was called %d times", fatal.Load())
+	}
+	mustClose(t, s)
+	s = mustOpen(t, disk.Config{Dir: dir})
+	defer s.Close()
+	appendEvents(t, s, 3, 6)
+	if n := len(ledgertest.ReadAll(t, s)); n != 7 {
+		t.Errorf("%d records, want 7", n)
+	}
+}
+
+var errPower = errors.New("no power")
+
+// TestPowerCut lets the power go at the n-th touch of the disk, for every n: the write before it is
+// whole, half or lost, and nothing works from then on. After a restart everything that was
+// acknowledged is there, once.
+func TestPowerCut(t *testing.T) {
+	for _, share := range []float64{0, 0.5, 1} {
+		for n := 1; ; n++ {
+			if !powerCut(t, n, share) {
+				break
+			}
+		}
+	}
+}
+
+// powerCut reports whether the power went at all.
+func powerCut(t *testing.T, n int, share float64) bool {
+	dir := t.TempDir()
+	var touched atomic.Int32
+	off := func() bool { return int(touched.Add(1)) >= n }
+	c := disk.Config{Dir: dir, Segment: 2500, Logger: quiet(),
+		Write: func(f *os.File, b []byte, at int64) (int, error) {
+			if off() {
+				if int(touched.Load()) == n {
+					f.WriteAt(b[:int(float64(len(b))*share)], at)
+				}
+				return 0, errPower
+			}
+			return f.WriteAt(b, at)
+		},
+		Sync: func(f *os.File) error {
+			if off() {
+				return errPower
+			}
+			return nil // the page cache survives this test
+		}}
+	acked := map[int]bool{}
+	s, err := disk.Open(c)
+	if err == nil {
+		var mu sync.Mutex
+		var wg sync.WaitGroup
+		for w := range 3 {
+			wg.Go(func() {
+				for i := w; i < 18; i += 3 {
+					if _, err := s.Append(context.Background(), []*ledger.Entry{event(i)}); err == nil {
+						mu.Lock()
+						acked[i] = true
+						mu.Unlock()
+					}
+				}
+			})
+		}
+		wg.Wait()
+		s.Close()
+	}
+	cut := int(touched.Load()) >= n
+	s, err = disk.Open(disk.Config{Dir: dir, Segment: 2500, Logger: quiet()})
+	if err != nil {
+		t.Fatalf("power cut at %d (%v): %v", n, share, err)
+	}
+	defer s.Close()
+	stored := map[string]int{}
+	for _, r := range ledgertest.ReadAll(t, s) {
+		stored[r.Header.EventID]++
+	}
+	for i := range 18 {
+		if got := stored[fmt.Sprint("e", i)]; got > 1 || acked[i] && got != 1 {
+			t.Fatalf("power cut at %d (%v): event %d is stored %d times, acknowledged: %v", n, share, i, got, acked[i])
+		}
+		if _, err := s.Append(t.Context(), []*ledger.Entry{event(i)}); err != nil {
+			t.Fatalf("power cut at %d (%v): event %d sent again: %v", n, share, i, err)
+		}
+	}
+	if all := ledgertest.ReadAll(t, s); len(all) != 19 {
+		t.Fatalf("power cut at %d (%v): %d records in the end, want 19", n, share, len(all))
+	}
+	return cut
+}
+
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+// damageBase writes a ledger of several groups in one segment and returns its folder, the segment,
+// and the size of the file after each group.
+func damageBase(t *testing.T, dir string, segment int64) (file string, sizes []int64) {
+	s := mustOpen(t, disk.Config{Dir: dir, Segment: segment})
+	file = filepath.Join(dir, "log", fmt.Sprintf("%020d.seg", 1))
+	for n := range 6 {
+		appendEvents(t, s, n, n+1)
+		info, err := os.Stat(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sizes = append(sizes, info.Size())
+	}
+	mustClose(t, s)
+	return file, sizes
+}
+
+// TestTornTail cuts the last group at many places, its edges among them.
+func TestTornTail(t *testing.T) {
+	base := t.TempDir()
+	file, sizes := damageBase(t, base, 0)
+	whole, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, end := sizes[4], sizes[5]
+	for size := before; size < end; size = min(size+29, max(size+1, end-2)) {
+		for _, garbage := range []bool{false, true} {
+			dir := t.TempDir()
+			tail := bytes.Clone(whole[:size])
+			if garbage && size > before+1 {
+				tail[size-1] ^= 0x55
+			}
+			writeLog(t, dir, tail)
+			s := mustOpen(t, disk.Config{Dir: dir, Logger: quiet()})
+			if n := len(ledgertest.ReadAll(t, s)); n != 6 {
+				t.Fatalf("cut at %d: %d records, want 6", size, n)
+			}
+			kept, err := filepath.Glob(filepath.Join(dir, "log", "*.torn"))
+			if err != nil || (len(kept) == 1) != (size > before) {
+				t.Fatalf("cut at %d: kept %v, %v", size, kept, err)
+			}
+			appendEvents(t, s, 5, 6)
+			mustClose(t, s)
+		}
+	}
+}
+
+func writeLog(t *testing.T, dir string, segment []byte) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Join(dir, "log"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "log", fmt.Sprintf("%020d.seg", 1)), segment, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestDamage flips one bit of every byte before the last group: the start stops and names the file.
+func TestDamage(t *testing.T) {
+	base := t.TempDir()
+	file, sizes := damageBase(t, base, 0)
+	whole, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for at := range int(sizes[4]) {
+		b := bytes.Clone(whole)
+		b[at] ^= 0x10
+		writeLog(t, dir, b)
+		s, err := disk.Open(disk.Config{Dir: dir, Logger: quiet()})
+		if err == nil {
+			s.Close()
+		}
+		if !errors.Is(err, ledger.ErrDamaged) || !strings.Contains(err.Error(), fmt.Sprintf("%020d.seg, offset ", 1)) {
+			t.Fatalf("byte %d flipped: %v, want ErrDamaged with file and offset", at, err)
+		}
+	}
+	// The index has seen the last group: that cannot be taken for a torn end.
+	writeLog(t, base, whole[:sizes[5]-1])
+	if _, err := disk.Open(disk.Config{Dir: base, Logger: quiet()}); !errors.Is(err, ledger.ErrDamaged) || !strings.Contains(err.Error(), "records that were stored are gone") {
+		t.Errorf("the last group is gone, the index knows it: %v", err)
+	}
+}
+
+// TestDamageInSealed: damage in an older segment does not stop the start, which does not read it,
+// but no read passes over it.
+func TestDamageInSealed(t *testing.T) {
+	dir := t.TempDir()
+	file, _ := damageBase(t, dir, 1000)
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[200] ^= 1
+	if err := os.WriteFile(file, b, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s := mustOpen(t, disk.Config{Dir: dir, Segment: 1000})
+	defer s.Close()
+	for _, err := range s.Follow(t.Context(), 0) {
+		if !errors.Is(err, ledger.ErrDamaged) {
+			t.Errorf("follow over damage: %v", err)
+		}
+		break
+	}
+}
+
+func TestFolderRefused(t *testing.T) {
+	fresh := func(t *testing.T, segment int64) string {
+		dir := t.TempDir()
+		damageBase(t, dir, segment)
+		return dir
+	}
+	seg := func(dir string, i int) string {
+		names, _ := filepath.Glob(filepath.Join(dir, "log", "*.seg"))
+		return names[i]
+	}
+	for name, c := range map[string]struct {
+		segment int64
+		spoil   func(dir string) error
+		want    string
+	}{
+		"another version": {0, func(dir string) error { return patch(seg(dir, 0), 8, 9) }, "format version 9 is not known"},
+		"no ledger":       {0, func(dir string) error { return os.WriteFile(seg(dir, 0), bytes.Repeat([]byte("no"), 100), 0o644) }, "no segment of a ledger"},
+		"a gap":           {900, func(dir string) error { return os.Remove(seg(dir, 1)) }, "is missing"},
+		"the first gone":  {900, func(dir string) error { return os.Remove(seg(dir, 0)) }, "position 1 is missing"},
+		"the last gone": {900, func(dir string) error {
+			return errors.Join(os.Remove(seg(dir, -1+count(dir))), os.Remove(seg(dir, -1+count(dir))))
+		}, "records that were stored are gone"},
+		"no seal": {900, func(dir string) error { return os.Truncate(seg(dir, 0), 500) }, "seal is not where it should be"},
+		"a file": {0, func(dir string) error {
+			return errors.Join(os.RemoveAll(filepath.Join(dir, "log")), os.WriteFile(filepath.Join(dir, "log"), nil, 0o644))
+		}, "log: not a directory"},
+		"index broken": {0, breakIndex, "key index"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := fresh(t, c.segment)
+			if err := c.spoil(dir); err != nil {
+				t.Fatal(err)
+			}
+			s, err := disk.Open(disk.Config{Dir: dir, Segment: c.segment, Logger: quiet()})
+			if err == nil {
+				s.Close()
+			}
+			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), dir) {
+				t.Errorf("got %v, want an error that names %s and says %q", err, dir, c.want)
+			}
+		})
+	}
+}
+
+func breakIndex(dir string) error {
+	names, err := filepath.Glob(filepath.Join(dir, "index", "*.sst"))
+	for _, name := range names {
+		err = errors.Join(err, os.Remove(name))
+	}
+	return err
+}
+
+func count(dir string) int {
+	names, _ := filepath.Glob(filepath.Join(dir, "log", "*.seg"))
+	return len(names)
+}
+
+func patch(file string, at int64, v byte) error {
+	f, err := os.OpenFile(file, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt([]byte{v}, at)
+	return errors.Join(err, f.Close())
+}
+
+func TestLock(t *testing.T) {
+	dir := t.TempDir()
+	s := mustOpen(t, disk.Config{Dir: dir})
+	_, err := disk.Open(disk.Config{Dir: dir})
+	if want := fmt.Sprintf("in use by process %d since", os.Getpid()); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("second open: %v, want %q", err, want)
+	}
+	mustClose(t, s)
+	mustClose(t, mustOpen(t, disk.Config{Dir: dir}))
+}
+
+// TestIndexIsDerived: without its index, and with one that is behind, a ledger opens as it was.
+func TestIndexIsDerived(t *testing.T) {
+	dir := t.TempDir()
+	s := mustOpen(t, disk.Config{Dir: dir, Segment: 4000})
+	appendEvents(t, s, 0, 50)
+	mustClose(t, s)
+	old := t.TempDir()
+	if err := os.CopyFS(old, os.DirFS(filepath.Join(dir, "index"))); err != nil {
+		t.Fatal(err)
+	}
+	s = mustOpen(t, disk.Config{Dir: dir, Segment: 4000})
+	appendEvents(t, s, 50, 100)
+	want := ledgertest.ReadAll(t, s)
+	mustClose(t, s)
+	for _, index := range []fs.FS{os.DirFS(old), nil} {
+		if err := os.RemoveAll(filepath.Join(dir, "index")); err != nil {
+			t.Fatal(err)
+		}
+		if index != nil {
+			if err := os.CopyFS(filepath.Join(dir, "index"), index); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s = mustOpen(t, disk.Config{Dir: dir, Segment: 4000})
+		for n := range 100 {
+			if o, err := s.Append(t.Context(), []*ledger.Entry{event(n)}); err != nil || o[0].Verdict != ledger.Duplicate || o[0].Position != want[n+1].Position {
+				t.Fatalf("event %d: %+v, %v", n, o, err)
+			}
+		}
+		if n := len(ledgertest.ReadAll(t, s)); n != len(want) {
+			t.Errorf("%d records, want %d", n, len(want))
+		}
+		mustClose(t, s)
+	}
+}
+
+func TestQueueIsBounded(t *testing.T) {
+	hold, entered := make(chan struct{}), make(chan struct{}, 20)
+	var holding atomic.Bool
+	s := mustOpen(t, disk.Config{Dir: t.TempDir(), Queue: 2, Sync: func(f *os.File) error {
+		if holding.Load() {
+			entered <- struct{}{}
+			<-hold
+		}
+		return f.Sync()
+	}})
+	defer s.Close()
+	holding.Store(true)
+	var busy atomic.Int32
+	var wg sync.WaitGroup
+	send := func(n int) {
+		_, err := s.Append(context.Background(), []*ledger.Entry{event(n)})
+		if errors.Is(err, ledger.ErrBusy) {
+			if busy.Add(1) == 7 { // of ten, one is at the disk and two wait
+				close(hold)
+			}
+		} else if err != nil {
+			t.Error(err)
+		}
+	}
+	wg.Go(func() { send(0) })
+	<-entered
+	for n := range 9 {
+		wg.Go(func() { send(n + 1) })
+	}
+	wg.Wait()
+	holding.Store(false)
+	appendEvents(t, s, 0, 10)
+}

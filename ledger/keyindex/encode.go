@@ -1,0 +1,110 @@
+package keyindex
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"strings"
+
+	"github.com/talenttrust/auditledger/ledger"
+)
+
+var cursorKey = []byte("c")
+
+func headKey(stream string) []byte { return append([]byte("h"), stream...) }
+
+func positionKey(stream string, revision int64) []byte {
+	k := make([]byte, 0, len(stream)+10)
+	k = append(append(append(k, 's'), stream...), 0)
+	return binary.BigEndian.AppendUint64(k, uint64(revision))
+}
+
+func keyOf(key ledger.Key) []byte {
+	k := make([]byte, 0, len(key.ContractID)+len(key.EventID)+10)
+	k = append(append(append(k, 'k'), key.ContractID...), 0)
+	k = binary.BigEndian.AppendUint64(k, uint64(key.Sequence))
+	return append(k, key.EventID...)
+}
+
+// compareKeys sorts as keyOf does.
+func compareKeys(a, b ledger.Key) int {
+	return cmp.Or(strings.Compare(a.ContractID, b.ContractID), cmp.Compare(a.Sequence, b.Sequence), strings.Compare(a.EventID, b.EventID))
+}
+
+var errShort = errors.New("key index: an entry is too short or too long")
+
+// appendHead writes revision+1, recordedAt, highest sequence+1 as varints, then the leaf hash.
+func appendHead(b []byte, h ledger.StreamHead) []byte {
+	b = binary.AppendUvarint(b, uint64(h.Revision+1))
+	b = binary.AppendVarint(b, h.RecordedAt)
+	b = binary.AppendUvarint(b, uint64(h.HighestSequence+1))
+	return append(b, h.Leaf[:]...)
+}
+
+func decodeHead(b []byte) (h ledger.StreamHead, err error) {
+	r := reader{b}
+	h.Revision = int64(r.uvarint()) - 1
+	h.RecordedAt = r.varint()
+	h.HighestSequence = int64(r.uvarint()) - 1
+	r.hash(&h.Leaf)
+	return h, r.end()
+}
+
+// appendFound writes generation, position, revision, recordedAt, boundUntil as varints, then both hashes.
+func appendFound(b []byte, f *ledger.Found) []byte {
+	b = binary.AppendUvarint(b, uint64(f.Generation))
+	b = binary.AppendUvarint(b, uint64(f.Position))
+	b = binary.AppendUvarint(b, uint64(f.Revision))
+	b = binary.AppendVarint(b, f.RecordedAt)
+	b = binary.AppendVarint(b, f.BoundUntil)
+	b = append(b, f.PayloadHash[:]...)
+	return append(b, f.EventHash[:]...)
+}
+
+func decodeFound(b []byte) (f ledger.Found, err error) {
+	r := reader{b}
+	f.Generation = int64(r.uvarint())
+	f.Position = ledger.Position(r.uvarint())
+	f.Revision = int64(r.uvarint())
+	f.RecordedAt = r.varint()
+	f.BoundUntil = r.varint()
+	r.hash(&f.PayloadHash)
+	r.hash(&f.EventHash)
+	return f, r.end()
+}
+
+// reader takes values off the front of b; b is nil after a value that was not there.
+type reader struct{ b []byte }
+
+func (r *reader) take(n int) {
+	if n <= 0 || n > len(r.b) {
+		r.b = nil
+		return
+	}
+	r.b = r.b[n:]
+}
+
+func (r *reader) uvarint() uint64 {
+	v, n := binary.Uvarint(r.b)
+	r.take(n)
+	return v
+}
+
+func (r *reader) varint() int64 {
+	v, n := binary.Varint(r.b)
+	r.take(n)
+	return v
+}
+
+func (r *reader) hash(h *ledger.Hash) {
+	copy(h[:], r.b)
+	r.take(len(h))
+}
+
+// end reports whether exactly all was taken.
+func (r *reader) end() error {
+	if r.b == nil || len(r.b) != 0 {
+		return errShort
+	}
+	return nil
+}

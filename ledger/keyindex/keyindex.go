@@ -1,0 +1,463 @@
+// Package keyindex finds an event's key, a stream's head and a record's position by stream and
+// revision, without reading the ledger.
+//
+// It is derived: everything in it comes from Apply, record by record in ledger order, and is
+// complete up to Cursor. The newest entries are in memory, in a table that becomes read-only when it
+// is full and is then written to Pebble in one batch together with the cursor; a kill loses the
+// newest entries and the cursor says from where to apply again.
+//
+// A caller that must act on the very latest state asks outside its critical section (Key, Head) and
+// there only checks what is newer (KeySince, HeadSince): a map lookup, unless the answer has become
+// older than what memory holds.
+//
+// Pebble keys, all integers big-endian:
+//
+//	c                              → cursor, 8 bytes
+//	h stream                       → head
+//	s stream 0x00 revision(8)      → position, 8 bytes
+//	k contractId 0x00 sequence(8) eventId → the key's newest generation
+//
+// A contract's entries stand together, in the order in which they usually come.
+package keyindex
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/talenttrust/auditledger/ledger"
+)
+
+// Config is where an Index is and how much it keeps in memory.
+type Config struct {
+	Dir     string
+	Table   int           // records in memory before they are written; 50,000 when 0. Up to twice as many are held
+	Every   time.Duration // records wait at most this long; 5 s when 0
+	Durable int           // records between two flushes of the database to disk; 500,000 when 0
+	Logger  *slog.Logger
+	Fatal   func(error) // see DBConfig
+}
+
+// Index is safe for concurrent use; Apply is for one goroutine at a time.
+type Index struct {
+	c  Config
+	db *pebble.DB
+
+	mu       sync.RWMutex // guards all below
+	cursor   ledger.Position
+	floor    ledger.Position // up to here, entries may have left memory
+	active   *table
+	writing  *table // being written to Pebble, or nil
+	heads    cache  // of streams that are not in a table
+	failed   error
+	room     *sync.Cond // writing became nil
+	wake     chan struct{}
+	stop     chan struct{}
+	finished chan struct{}
+}
+
+// table holds what was applied since the last one.
+type table struct {
+	records int
+	last    ledger.Position
+	keys    map[ledger.Key]ledger.Found
+	streams map[string]*run
+}
+
+// run is the newest part of a stream.
+type run struct {
+	head      ledger.StreamHead
+	first     int64 // revision of positions[0]
+	positions []ledger.Position
+}
+
+func newTable() *table {
+	return &table{keys: map[ledger.Key]ledger.Found{}, streams: map[string]*run{}}
+}
+
+// Open opens or creates the index in c.Dir and starts its writing goroutine.
+func Open(c Config) (*Index, error) {
+	if c.Table == 0 {
+		c.Table = 50_000
+	}
+	if c.Every == 0 {
+		c.Every = 5 * time.Second
+	}
+	if c.Durable == 0 {
+		c.Durable = 500_000
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	db, err := OpenDB(DBConfig{Dir: c.Dir, Logger: c.Logger, Fatal: c.Fatal})
+	if err != nil {
+		return nil, fmt.Errorf("key index: %w", err)
+	}
+	x := &Index{c: c, db: db, active: newTable(), heads: newCache(), wake: make(chan struct{}, 1), stop: make(chan struct{}), finished: make(chan struct{})}
+	x.room = sync.NewCond(&x.mu)
+	if x.cursor, err = x.storedCursor(); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	x.floor = x.cursor
+	go x.write()
+	return x, nil
+}
+
+func (x *Index) storedCursor() (ledger.Position, error) {
+	v, err := x.get(cursorKey)
+	if err != nil || v == nil {
+		return 0, err
+	}
+	if len(v) != 8 {
+		return 0, fmt.Errorf("key index %s: the cursor has %d bytes", x.c.Dir, len(v))
+	}
+	return ledger.Position(binary.BigEndian.Uint64(v)), nil
+}
+
+// Cursor is the position of the last record applied.
+func (x *Index) Cursor() ledger.Position {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return x.cursor
+}
+
+// Applied is one record's part of the index.
+type Applied struct {
+	Position ledger.Position
+	Stream   string
+	Head     ledger.StreamHead // of Stream, after the record
+	Accepted bool              // the record is an accepted event: Key and Found are set
+	Key      ledger.Key
+	Found    ledger.Found
+}
+
+// Of is a record's part of the index, given its stream's head before it.
+func Of(r *ledger.Record, before ledger.StreamHead) Applied {
+	a := Applied{Position: r.Position, Stream: r.Header.Stream, Head: before.After(r)}
+	if r.Header.Type == ledger.EventAccepted {
+		a.Accepted, a.Key, a.Found = true, r.Header.Key(), ledger.FoundIn(r)
+	}
+	return a
+}
+
+// Apply adds records, which follow the cursor without a gap. It waits while the table before the
+// present one is still being written, so that memory stays bounded.
+func (x *Index) Apply(records []Applied) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for i := range records {
+		if x.active.records >= x.c.Table {
+			for x.writing != nil && x.failed == nil {
+				x.room.Wait()
+			}
+			x.turn()
+		}
+		x.active.add(&records[i])
+		x.cursor = records[i].Position
+	}
+	return x.failed
+}
+
+// turn hands the active table to the writing goroutine. It is called with mu held and writing nil.
+func (x *Index) turn() {
+	if x.active.records == 0 || x.failed != nil {
+		return
+	}
+	x.writing, x.active = x.active, newTable()
+	select {
+	case x.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (t *table) add(a *Applied) {
+	t.records++
+	t.last = a.Position
+	r := t.streams[a.Stream]
+	if r == nil {
+		r = &run{first: a.Head.Revision}
+		t.streams[a.Stream] = r
+	}
+	r.head = a.Head
+	r.positions = append(r.positions, a.Position)
+	if a.Accepted {
+		t.keys[a.Key] = a.Found
+	}
+}
+
+// Key finds the newest generation of a key. asOf says how new the answer is, for KeySince.
+func (x *Index) Key(k ledger.Key) (found ledger.Found, asOf ledger.Position, err error) {
+	x.mu.RLock()
+	asOf = x.cursor
+	found, ok := x.keyInMemory(k)
+	x.mu.RUnlock()
+	if ok {
+		return found, asOf, nil
+	}
+	v, err := x.get(keyOf(k))
+	if err != nil || v == nil {
+		return found, asOf, err
+	}
+	found, err = decodeFound(v)
+	return found, asOf, err
+}
+
+// KeySince is Key now, given what it answered before.
+func (x *Index) KeySince(k ledger.Key, found ledger.Found, asOf ledger.Position) (ledger.Found, error) {
+	x.mu.RLock()
+	newer, ok := x.keyInMemory(k)
+	stale := asOf < x.floor
+	x.mu.RUnlock()
+	switch {
+	case ok:
+		return newer, nil
+	case stale:
+		found, _, err := x.Key(k)
+		return found, err
+	}
+	return found, nil
+}
+
+func (x *Index) keyInMemory(k ledger.Key) (ledger.Found, bool) {
+	if f, ok := x.active.keys[k]; ok {
+		return f, true
+	}
+	if x.writing != nil {
+		f, ok := x.writing.keys[k]
+		return f, ok
+	}
+	return ledger.Found{}, false
+}
+
+// Head finds the head of a stream. asOf says how new the answer is, for HeadSince.
+func (x *Index) Head(stream string) (head ledger.StreamHead, asOf ledger.Position, err error) {
+	x.mu.RLock()
+	asOf = x.cursor
+	head, ok := x.headInMemory(stream)
+	if !ok {
+		head, ok = x.heads.get(stream)
+	}
+	x.mu.RUnlock()
+	if ok {
+		return head, asOf, nil
+	}
+	head = ledger.EmptyStream
+	v, err := x.get(headKey(stream))
+	if err != nil {
+		return head, asOf, err
+	}
+	if v != nil {
+		if head, err = decodeHead(v); err != nil {
+			return head, asOf, err
+		}
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if asOf >= x.floor { // else a newer head may have left memory while this one was read
+		x.heads.put(stream, head)
+	}
+	return head, asOf, nil
+}
+
+// HeadSince is Head now, given what it answered before.
+func (x *Index) HeadSince(stream string, head ledger.StreamHead, asOf ledger.Position) (ledger.StreamHead, error) {
+	x.mu.RLock()
+	newer, ok := x.headInMemory(stream)
+	stale := asOf < x.floor
+	x.mu.RUnlock()
+	switch {
+	case ok:
+		return newer, nil
+	case stale:
+		head, _, err := x.Head(stream)
+		return head, err
+	}
+	return head, nil
+}
+
+func (x *Index) headInMemory(stream string) (ledger.StreamHead, bool) {
+	if r := x.active.streams[stream]; r != nil {
+		return r.head, true
+	}
+	if x.writing != nil {
+		if r := x.writing.streams[stream]; r != nil {
+			return r.head, true
+		}
+	}
+	return ledger.StreamHead{}, false
+}
+
+// At finds the position of a stream's record. ok is false when there is no such record.
+func (x *Index) At(stream string, revision int64) (at ledger.Position, ok bool, err error) {
+	if revision < 0 {
+		return 0, false, nil
+	}
+	x.mu.RLock()
+	at, ok = x.positionInMemory(stream, revision)
+	x.mu.RUnlock()
+	if ok {
+		return at, true, nil
+	}
+	v, err := x.get(positionKey(stream, revision))
+	if err != nil || v == nil {
+		return 0, false, err
+	}
+	if len(v) != 8 {
+		return 0, false, fmt.Errorf("key index: the position of %s %d has %d bytes", stream, revision, len(v))
+	}
+	return ledger.Position(binary.BigEndian.Uint64(v)), true, nil
+}
+
+func (x *Index) positionInMemory(stream string, revision int64) (ledger.Position, bool) {
+	for _, t := range []*table{x.active, x.writing} {
+		if t == nil {
+			continue
+		}
+		if r := t.streams[stream]; r != nil && revision >= r.first && revision-r.first < int64(len(r.positions)) {
+			return r.positions[revision-r.first], true
+		}
+	}
+	return 0, false
+}
+
+// write is the goroutine that owns writing to Pebble.
+func (x *Index) write() {
+	defer close(x.finished)
+	tick := time.NewTicker(x.c.Every)
+	defer tick.Stop()
+	sinceFlush := 0
+	for {
+		select {
+		case <-x.wake:
+		case <-tick.C:
+			x.mu.Lock()
+			if x.writing == nil {
+				x.turn()
+			}
+			x.mu.Unlock()
+		case <-x.stop:
+			return
+		}
+		n, err := x.writeTable()
+		if err != nil {
+			x.fail(err)
+			return
+		}
+		if sinceFlush += n; sinceFlush >= x.c.Durable {
+			sinceFlush = 0
+			if _, err := x.db.AsyncFlush(); err != nil {
+				x.fail(err)
+				return
+			}
+		}
+	}
+}
+
+func (x *Index) fail(err error) {
+	x.mu.Lock()
+	x.failed = fmt.Errorf("write key index: %w", err)
+	x.room.Broadcast()
+	x.mu.Unlock()
+	x.c.Logger.Error("the key index stopped", "error", err)
+	if x.c.Fatal != nil {
+		x.c.Fatal(x.failed)
+	}
+}
+
+// writeTable writes the table that waits, if any: rows and cursor in one batch.
+func (x *Index) writeTable() (int, error) {
+	x.mu.RLock()
+	t := x.writing
+	x.mu.RUnlock()
+	if t == nil {
+		return 0, nil
+	}
+	b := x.db.NewBatchWithSize(t.records * 220)
+	defer b.Close()
+	if err := t.writeTo(b); err != nil {
+		return 0, err
+	}
+	if err := b.Commit(pebble.NoSync); err != nil {
+		return 0, err
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.writing, x.floor = nil, t.last
+	for s, r := range t.streams {
+		x.heads.put(s, r.head)
+	}
+	x.room.Broadcast()
+	return t.records, nil
+}
+
+// writeTo writes the table's entries in the order of their keys, which the database takes much faster.
+func (t *table) writeTo(b *pebble.Batch) error {
+	var buf []byte
+	err := b.Set(cursorKey, binary.BigEndian.AppendUint64(nil, uint64(t.last)), nil)
+	streams := slices.Sorted(maps.Keys(t.streams))
+	for _, s := range streams {
+		buf = appendHead(buf[:0], t.streams[s].head)
+		err = errors.Join(err, b.Set(headKey(s), buf, nil))
+	}
+	keys := slices.SortedFunc(maps.Keys(t.keys), compareKeys)
+	for _, k := range keys {
+		f := t.keys[k]
+		buf = appendFound(buf[:0], &f)
+		err = errors.Join(err, b.Set(keyOf(k), buf, nil))
+	}
+	for _, s := range streams {
+		r := t.streams[s]
+		key := positionKey(s, r.first)
+		for i, p := range r.positions {
+			binary.BigEndian.PutUint64(key[len(key)-8:], uint64(r.first)+uint64(i))
+			err = errors.Join(err, b.Set(key, binary.BigEndian.AppendUint64(buf[:0], uint64(p)), nil))
+		}
+	}
+	return err
+}
+
+// Close writes what is in memory and closes the database.
+func (x *Index) Close() error {
+	close(x.stop)
+	<-x.finished
+	err := x.Flush(context.Background())
+	return errors.Join(err, x.db.Close())
+}
+
+// Flush makes all that was applied durable. It is for the end: the writing goroutine must have stopped.
+func (x *Index) Flush(context.Context) error {
+	if _, err := x.writeTable(); err != nil {
+		return err
+	}
+	x.mu.Lock()
+	x.turn()
+	err := x.failed
+	x.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if _, err := x.writeTable(); err != nil {
+		return err
+	}
+	return x.db.Flush()
+}
+
+func (x *Index) get(key []byte) ([]byte, error) {
+	v, closer, err := x.db.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read key index: %w", err)
+	}
+	defer closer.Close()
+	return slices.Clone(v), nil
+}

@@ -1,0 +1,78 @@
+package keyindex
+
+import (
+	"fmt"
+	"log/slog"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
+)
+
+// DBConfig is how a derived database is opened.
+type DBConfig struct {
+	Dir      string
+	MemTable int   // bytes held before they go to disk; 32 MiB when 0
+	Cache    int64 // bytes; 64 MiB when 0
+	Logger   *slog.Logger
+	Fatal    func(error) // called once when the database cannot go on; the caller shuts down. It must not return to the database.
+}
+
+// OpenDB opens a Pebble database for derived data: without a log of its own, because everything in
+// it can be derived again. What it holds after a crash is a prefix of what was written, batch by
+// batch, so a cursor written in the same batch as its rows is always right.
+func OpenDB(c DBConfig) (*pebble.DB, error) {
+	if c.MemTable == 0 {
+		c.MemTable = 64 << 20
+	}
+	if c.Cache == 0 {
+		c.Cache = 64 << 20
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	cache := pebble.NewCache(c.Cache)
+	defer cache.Unref()
+	opts := &pebble.Options{
+		Cache:                 cache,
+		DisableWAL:            true,
+		MemTableSize:          uint64(c.MemTable),
+		FormatMajorVersion:    pebble.FormatNewest,
+		L0CompactionThreshold: 8, // rows are written once and seldom read: fewer, larger compactions
+		L0StopWritesThreshold: 40,
+		LBaseMaxBytes:         512 << 20,
+		Logger:                dbLogger{c.Logger, c.Fatal},
+	}
+	for i := range opts.Levels {
+		opts.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
+	}
+	db, err := pebble.Open(c.Dir, opts)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", c.Dir, err)
+	}
+	return db, nil
+}
+
+// dbLogger passes what a database says on, and ends the service in an orderly way where the
+// database would end the process.
+type dbLogger struct {
+	log   *slog.Logger
+	fatal func(error)
+}
+
+func (l dbLogger) Infof(format string, args ...any) {
+	l.log.Debug("database", "message", fmt.Sprintf(format, args...))
+}
+
+func (l dbLogger) Errorf(format string, args ...any) {
+	l.log.Error("database", "message", fmt.Sprintf(format, args...))
+}
+
+func (l dbLogger) Fatalf(format string, args ...any) {
+	err := fmt.Errorf(format, args...)
+	l.log.Error("database stopped", "error", err)
+	if l.fatal == nil {
+		panic(err)
+	}
+	l.fatal(err)
+	select {} // the database counts on not coming back
+}

@@ -1,0 +1,172 @@
+package ledger
+
+import (
+	"bytes"
+	"math"
+	"math/big"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+// A quickSchema recognises payloads that meet a plain schema without building their values: an
+// object of named members, each of one type and within simple bounds. It is sure when it says yes.
+// Whatever it cannot tell at a glance it leaves to the validator, which also finds the errors.
+type quickSchema struct {
+	members  map[string]quickMember // by name, with its quotes
+	required uint64                 // the bits of all required members
+}
+
+type quickMember struct {
+	bit    uint64 // of a required member, else 0
+	accept func(raw jsontext.Value) bool
+}
+
+// annotationKeywords are the keywords that judge nothing.
+var annotationKeywords = []string{"DraftVersion", "Location", "Title", "Description", "Comment", "Examples", "Default", "Deprecated"}
+
+// newQuickSchema returns nil when the schema is not a plain one.
+func newQuickSchema(schema *jsonschema.Schema) *quickSchema {
+	if !onlyUses(schema, "Types", "Required", "Properties") || soleType(schema) != "object" || len(schema.Required) > 64 {
+		return nil
+	}
+	q := &quickSchema{members: make(map[string]quickMember)}
+	for name, member := range schema.Properties {
+		accept := newQuickValue(member)
+		if accept == nil {
+			return nil
+		}
+		q.members[quoteName(name)] = quickMember{accept: accept}
+	}
+	for i, name := range schema.Required {
+		member, declared := q.members[quoteName(name)]
+		if !declared {
+			return nil
+		}
+		member.bit = 1 << i
+		q.required |= member.bit
+		q.members[quoteName(name)] = member
+	}
+	return q
+}
+
+// newQuickValue returns the check of one member, nil when its schema is not a plain one.
+func newQuickValue(schema *jsonschema.Schema) func(jsontext.Value) bool {
+	switch t := soleType(schema); {
+	case t == "string" && onlyUses(schema, "Types", "Enum", "MinLength", "Pattern"):
+		return newQuickString(schema)
+	case t == "integer" && onlyUses(schema, "Types"):
+		return func(raw jsontext.Value) bool { return raw.Kind() == '0' && !bytes.ContainsAny(raw, ".eE") }
+	case t == "number" && onlyUses(schema, "Types", "Minimum", "Maximum"):
+		return newQuickNumber(schema)
+	case t == "object" && onlyUses(schema, "Types"):
+		return func(raw jsontext.Value) bool { return raw.Kind() == '{' }
+	}
+	return nil
+}
+
+func newQuickString(schema *jsonschema.Schema) func(jsontext.Value) bool {
+	var allowed []string
+	if schema.Enum != nil {
+		for _, v := range schema.Enum.Values {
+			if s, ok := v.(string); ok {
+				allowed = append(allowed, s)
+			}
+		}
+	}
+	pattern, ok := schema.Pattern.(*regexp.Regexp)
+	if schema.Pattern != nil && !ok || schema.MinLength != nil && *schema.MinLength > 1 {
+		return nil
+	}
+	return func(raw jsontext.Value) bool {
+		if raw.Kind() != '"' || bytes.IndexByte(raw, '\\') >= 0 {
+			return false
+		}
+		text := raw[1 : len(raw)-1]
+		return (schema.MinLength == nil || len(text) >= *schema.MinLength) &&
+			(schema.Enum == nil || slices.Contains(allowed, string(text))) &&
+			(pattern == nil || pattern.Match(text))
+	}
+}
+
+// newQuickNumber compares doubles, which is exact here: bounds are whole numbers below 1e15, and no
+// two decimals of up to 15 digits have the same double.
+func newQuickNumber(schema *jsonschema.Schema) func(jsontext.Value) bool {
+	if schema.Minimum == nil && schema.Maximum == nil {
+		return func(raw jsontext.Value) bool { return raw.Kind() == '0' }
+	}
+	least, ok1 := quickBound(schema.Minimum, math.Inf(-1))
+	most, ok2 := quickBound(schema.Maximum, math.Inf(1))
+	if !ok1 || !ok2 {
+		return nil
+	}
+	return func(raw jsontext.Value) bool {
+		if raw.Kind() != '0' || len(raw) > 15 || bytes.ContainsAny(raw, "eE") {
+			return false
+		}
+		n, err := strconv.ParseFloat(string(raw), 64)
+		return err == nil && least <= n && n <= most
+	}
+}
+
+func quickBound(bound *big.Rat, none float64) (float64, bool) {
+	if bound == nil {
+		return none, true
+	}
+	f, exact := bound.Float64()
+	return f, exact && bound.IsInt() && math.Abs(f) < 1e15
+}
+
+// meets reports whether the object that d reads surely meets the schema.
+func (q *quickSchema) meets(d *jsontext.Decoder) bool {
+	if token, err := d.ReadToken(); err != nil || token.Kind() != '{' {
+		return false
+	}
+	missing := q.required
+	for d.PeekKind() == '"' {
+		name, err := d.ReadValue()
+		if err != nil || bytes.IndexByte(name, '\\') >= 0 {
+			return false
+		}
+		member, known := q.members[string(name)]
+		raw, err := d.ReadValue()
+		if err != nil || known && !member.accept(raw) {
+			return false
+		}
+		missing &^= member.bit
+	}
+	_, err := d.ReadToken()
+	return err == nil && missing == 0
+}
+
+// onlyUses reports whether no keyword of the schema is set but those named.
+func onlyUses(schema *jsonschema.Schema, keywords ...string) bool {
+	v := reflect.ValueOf(*schema)
+	for i := range v.NumField() {
+		field := v.Type().Field(i)
+		if field.IsExported() && !v.Field(i).IsZero() && !slices.Contains(annotationKeywords, field.Name) && !slices.Contains(keywords, field.Name) {
+			return false
+		}
+	}
+	return true
+}
+
+// soleType returns the one type that the schema allows, "" when there is not exactly one.
+func soleType(schema *jsonschema.Schema) string {
+	if schema.Types == nil {
+		return ""
+	}
+	if types := schema.Types.ToStrings(); len(types) == 1 {
+		return types[0]
+	}
+	return ""
+}
+
+func quoteName(name string) string {
+	quoted, _ := jsontext.AppendQuote(nil, name) // a name of a decoded schema is valid UTF-8
+	return string(quoted)
+}

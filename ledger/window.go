@@ -1,0 +1,102 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+)
+
+// lookInWindow settles the events that the window knows where to find. Whatever the window says, the
+// record it names decides; where there is no such record, the event goes on to the store.
+func (l *Ledger) lookInWindow(ctx context.Context, drafts []draft, now int64) error {
+	if l.Window == nil {
+		return nil
+	}
+	var asked []*draft
+	var keys []Key
+	for i := range drafts {
+		if d := &drafts[i]; d.entry != nil {
+			asked, keys = append(asked, d), append(keys, d.entry.Key())
+		}
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	hints, err := l.Window.Look(ctx, keys)
+	if err != nil {
+		l.Logger.LogAttrs(ctx, slog.LevelDebug, "the window did not answer", slog.Any("error", err))
+		return nil
+	}
+	for i, h := range hints {
+		if !h.Hit {
+			continue
+		}
+		if err := l.followHint(ctx, asked[i], h, now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// followHint reads the record that a hint names and decides by it, unless the event would be
+// accepted: only the store can say that.
+func (l *Ledger) followHint(ctx context.Context, d *draft, h Hint, now int64) error {
+	rec, err := l.recordAt(ctx, d.entry.Header.Stream, h.Revision)
+	if errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read the record that the window names for %s: %w", d.entry.Key(), err)
+	}
+	if rec.Header.Type != EventAccepted || rec.Header.Key() != d.entry.Key() {
+		return nil
+	}
+	found := FoundIn(&rec)
+	head := StreamHead{Revision: found.Revision, RecordedAt: found.RecordedAt}
+	switch decision := Decide(d.entry, head, found); decision.Verdict {
+	case Duplicate:
+		d.duplicate(found)
+		l.repeats.count(d.entry.Header.Stream, found.Revision, now)
+	case Refused:
+		d.refuse(decision.Rejection)
+	case Conflict:
+		d.refuse(l.conflict(found.PayloadHash, d))
+	}
+	return nil
+}
+
+func (l *Ledger) recordAt(ctx context.Context, stream string, revision int64) (Record, error) {
+	if revision < 0 {
+		return Record{}, ErrNotFound
+	}
+	for rec, err := range l.Store.Stream(ctx, stream, revision, false) {
+		return rec, err
+	}
+	return Record{}, ErrNotFound
+}
+
+// bindInWindow tells the window what is durable now. It may fail without harm.
+func (l *Ledger) bindInWindow(ctx context.Context, drafts []draft) {
+	if l.Window == nil {
+		return
+	}
+	var bound []Binding
+	for i := range drafts {
+		d := &drafts[i]
+		if d.result.Status != StatusAccepted {
+			continue
+		}
+		b := Binding{Key: d.entry.Key(), Revision: d.result.Revision, PayloadHash: d.result.PayloadHash}
+		if d.entry.Window > 0 {
+			b.BoundUntil = d.result.ProcessedAt + d.entry.Window
+		}
+		bound = append(bound, b)
+	}
+	if len(bound) == 0 {
+		return
+	}
+	if err := l.Window.Bind(ctx, bound); err != nil {
+		l.Logger.LogAttrs(ctx, slog.LevelDebug, "the window was not told", slog.Any("error", err))
+	}
+}

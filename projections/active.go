@@ -1,0 +1,168 @@
+package projections
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+)
+
+// How many keys are bound until when, in rows of stats:
+//
+//	b 0 second                     → for each millisecond of it, in order: which it is, and how many
+//	b 1 minute, b 2 day            → counters of those in it
+//	b 3 0                          → counter of those bound for ever
+//
+// Seconds, minutes and days are counted since 1970. So the keys active at a moment are the rest of a second, of
+// a minute and of a day, and whole days.
+const tagBound = 'b'
+
+// widths are those of what is counted together, in milliseconds.
+var widths = [...]int64{1000, 60_000, 24 * hourMillis}
+
+const forever = byte(len(widths))
+
+// active counts keys by the time until which they are bound. Nothing is ever taken away: a key that
+// comes back is bound until a later time.
+type active struct {
+	t        *table
+	counters counters
+	seconds  cache[int64, *second]
+	dirty    map[int64]*second
+}
+
+// second holds how many keys are bound until each of its milliseconds.
+type second struct{ millis map[int64]int64 }
+
+// manySeconds is how many of them are remembered; each source with a window of its own fills another.
+const manySeconds = 512
+
+func newActive(t *table) active {
+	return active{t: t, counters: newCounters(t), seconds: newCache[int64, *second](manySeconds), dirty: map[int64]*second{}}
+}
+
+// add counts a key as bound until then; 0 is for ever.
+func (a *active) add(until int64) {
+	if until <= 0 {
+		a.counters.add(boundKey(a.t.prefix, forever, 0), 1)
+		return
+	}
+	n := until / widths[0]
+	s := a.dirty[n]
+	if s == nil {
+		s = a.second(n)
+		a.dirty[n] = s
+	}
+	s.millis[until%widths[0]]++
+	for i, width := range widths[1:] {
+		a.t.key = appendNumbers(append(a.t.key[:0], a.t.prefix[0], a.t.prefix[1], tagBound, byte(i+1)), uint64(until/width))
+		a.counters.add(a.t.key, 1)
+	}
+}
+
+func (a *active) second(n int64) *second {
+	s, ok := a.seconds.get(n)
+	if !ok {
+		s = &second{map[int64]int64{}}
+		if val := a.t.get(boundKey(a.t.prefix, 0, uint64(n))); val != nil {
+			a.t.fail(s.decode(val))
+		}
+		a.seconds.put(n, s)
+	}
+	return s
+}
+
+func (a *active) finish() {
+	for n, s := range a.dirty {
+		a.t.val = a.t.val[:0]
+		s.append(&a.t.val)
+		a.t.put(boundKey(a.t.prefix, 0, uint64(n)), a.t.val)
+	}
+	clear(a.dirty)
+	a.seconds.age()
+	a.counters.finish(noSums)
+}
+
+func boundKey(p prefix, width byte, slot uint64) []byte {
+	return appendNumbers(append(p.key(tagBound), width), slot)
+}
+
+func (s *second) append(b *row) {
+	for _, milli := range slices.Sorted(maps.Keys(s.millis)) {
+		b.num(milli)
+		b.num(s.millis[milli])
+	}
+}
+
+func (s *second) decode(b []byte) error {
+	f := fields{b: b}
+	for len(f.b) > 0 {
+		milli := f.num()
+		s.millis[milli] += f.num()
+	}
+	return f.end()
+}
+
+// activeKeys is how many keys are bound until after now.
+func (v *view) activeKeys(ctx context.Context, now int64) (n int64, err error) {
+	if n, err = v.counter(boundKey(v.prefix, forever, 0)); err != nil {
+		return 0, err
+	}
+	now = max(now, 0)
+	rest, err := v.restOfSecond(now)
+	if err != nil {
+		return 0, err
+	}
+	n += rest
+	from := now/widths[0] + 1
+	for i, width := range widths {
+		next, to := int64(0), uint64(math.MaxUint64)
+		if i+1 < len(widths) {
+			ratio := widths[i+1] / width
+			next = (from + ratio - 1) / ratio
+			to = uint64(next * ratio)
+		}
+		sum, err := v.bound(ctx, byte(i), uint64(from), to)
+		if err != nil {
+			return 0, err
+		}
+		n, from = n+sum, next
+	}
+	return n, nil
+}
+
+// restOfSecond is how many keys are bound until a later millisecond of now's second.
+func (v *view) restOfSecond(now int64) (n int64, err error) {
+	val, err := v.get(boundKey(v.prefix, 0, uint64(now/widths[0])))
+	if err != nil || val == nil {
+		return 0, err
+	}
+	s := second{map[int64]int64{}}
+	if err := s.decode(val); err != nil {
+		return 0, fmt.Errorf("keys bound until the second of %d: %w", now, err)
+	}
+	for milli, count := range s.millis {
+		if milli > now%widths[0] {
+			n += count
+		}
+	}
+	return n, nil
+}
+
+// bound sums what is in the slots of one width from the first to before the last.
+func (v *view) bound(ctx context.Context, width byte, from, to uint64) (n int64, err error) {
+	err = v.scan(ctx, boundKey(v.prefix, width, from), boundKey(v.prefix, width, to), false, func(_, val []byte) (bool, error) {
+		f := fields{b: val}
+		if width > 0 {
+			n += f.num()
+			return true, f.end()
+		}
+		for len(f.b) > 0 {
+			f.num()
+			n += f.num()
+		}
+		return true, f.end()
+	})
+	return n, err
+}

@@ -1,0 +1,394 @@
+package projections
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/talenttrust/auditledger/ledger"
+)
+
+// The rows of findings:
+//
+//	s contractId 0x00              → lowest and highest accepted sequence and where they are, gaps, findings but conflicts
+//	k contractId 0x00              → counter of conflicts
+//	f contractId 0x00 kind sequence place → finding
+//
+// sequence is one higher than the finding's, 0 for none. place is the position of a finding about one entry. It is 0
+// for a gap and for a reused sequence, of which there is one row however often it was reused.
+const (
+	tagSequences = 's'
+	tagConflicts = 'k'
+	tagFinding   = 'f'
+)
+
+// kinds are the kinds of findings; the index is the byte in the key.
+var kinds = [...]FindingKind{1: SequenceGap, 2: SequenceReused, 3: SequenceRegression, 4: Conflict, 5: Reingested, 6: Sanitized, 7: Late}
+
+const (
+	kindGap byte = iota + 1
+	kindReused
+	kindRegression
+	kindConflict
+	kindReingested
+	kindSanitized
+	kindLate
+)
+
+// findings folds records into what an auditor should look at. Sequences of events from sources
+// whose sequences are free, and of events that came back after their window, are none of its business.
+type findings struct {
+	t        *table
+	counters counters
+	rows     cache[string, *sequences]
+	dirty    []*sequences
+
+	// ranges holds the rows of gaps and reused sequences that the records at hand change, readable
+	// together with what is stored; nil before the first.
+	ranges *pebble.Batch
+}
+
+// sequences is what is known of a contract's sequences. Between lowest and highest, all that is in
+// no gap was accepted.
+type sequences struct {
+	id                  string
+	lowest, highest     int64 // ledger.Absent before the first
+	atLowest, atHighest ledger.Position
+	gaps                int64 // how many
+	found               int64 // findings, gaps included, conflicts not
+	dirty               bool
+}
+
+func newFindings(t *table) folder {
+	return &findings{t: t, counters: newCounters(t), rows: newCache[string, *sequences](manyContracts)}
+}
+
+func (f *findings) fold(r *ledger.Record) error {
+	h := &r.Header
+	if h.Type != ledger.EventAccepted && h.Type != ledger.EventRejected {
+		return nil
+	}
+	if err := checkEvent(h); err != nil || h.ContractID == "" {
+		return err
+	}
+	if h.Type == ledger.EventRejected {
+		if isConflict(h.Code) {
+			f.note(kindConflict, r)
+			f.counters.add(f.t.keyOf(tagConflicts, h.ContractID), 1)
+		}
+		return nil
+	}
+	return f.accepted(r)
+}
+
+func (f *findings) accepted(r *ledger.Record) error {
+	h, y := &r.Header, &r.Body
+	free := y.SequencePolicy == ledger.SequenceFree
+	if free && h.Generation == 1 && !y.Sanitized && !y.Late {
+		return nil
+	}
+	s := f.row(h.ContractID, h.Revision == 0)
+	if h.Generation > 1 {
+		f.single(s, kindReingested, r)
+		return nil
+	}
+	if y.Sanitized {
+		f.single(s, kindSanitized, r)
+	}
+	if y.Late {
+		f.single(s, kindLate, r)
+	}
+	if free {
+		return nil
+	}
+	return f.sequence(s, r)
+}
+
+// sequence puts an accepted sequence in its place.
+func (f *findings) sequence(s *sequences, r *ledger.Record) error {
+	seq, at := r.Header.Sequence, r.Position
+	switch {
+	case s.highest == ledger.Absent:
+		s.lowest, s.highest, s.atLowest, s.atHighest = seq, seq, at, at
+	case seq > s.highest:
+		f.gap(s, s.highest+1, seq-1, s.atHighest, at)
+		s.highest, s.atHighest = seq, at
+	case seq < s.lowest:
+		f.single(s, kindRegression, r)
+		f.gap(s, seq+1, s.lowest-1, at, s.atLowest)
+		s.lowest, s.atLowest = seq, at
+	default:
+		return f.between(s, r)
+	}
+	return nil
+}
+
+// between is about a sequence from the lowest to the highest: it is in a gap, or was there before.
+func (f *findings) between(s *sequences, r *ledger.Record) error {
+	seq, at := r.Header.Sequence, r.Position
+	g, ok, err := f.gapAround(s, seq)
+	if err != nil || !ok {
+		return errors.Join(err, f.reused(s, seq, at))
+	}
+	f.drop(s, g.from)
+	f.gap(s, g.from, seq-1, g.before, at)
+	f.gap(s, seq+1, g.to, at, g.after)
+	f.single(s, kindRegression, r)
+	return nil
+}
+
+// gap is a range of sequences that were not accepted, and the entries beside it.
+type gap struct {
+	from, to      int64
+	before, after ledger.Position
+}
+
+// gap notes a gap, unless there is nothing in it.
+func (f *findings) gap(s *sequences, from, to int64, before, after ledger.Position) {
+	if from > to {
+		return
+	}
+	s.gaps++
+	s.found++
+	val := row{}
+	val.num(to)
+	val.pos(before)
+	val.pos(after)
+	f.t.fail(f.writable().Set(f.key(s, kindGap, from, 0), val, nil))
+}
+
+func (f *findings) drop(s *sequences, from int64) {
+	s.gaps--
+	s.found--
+	f.t.fail(f.writable().Delete(f.key(s, kindGap, from, 0), nil))
+}
+
+// gapAround finds the gap that the sequence is in.
+func (f *findings) gapAround(s *sequences, seq int64) (g gap, ok bool, err error) {
+	if s.gaps == 0 {
+		return g, false, nil
+	}
+	it, err := f.writable().NewIter(&pebble.IterOptions{LowerBound: f.key(s, kindGap, 0, 0), UpperBound: f.key(s, kindGap, seq+1, 0)})
+	if err != nil {
+		f.t.fail(err)
+		return g, false, err
+	}
+	defer func() { f.t.fail(it.Close()) }()
+	if !it.Last() {
+		f.t.fail(it.Error())
+		return g, false, it.Error()
+	}
+	if g, err = decodeGap(it.Key(), it.Value()); err != nil {
+		return g, false, err
+	}
+	return g, g.to >= seq, nil
+}
+
+func decodeGap(key, val []byte) (g gap, err error) {
+	f := fields{b: val}
+	g = gap{from: int64(number(key[:len(key)-8])) - 1, to: f.num(), before: f.pos(), after: f.pos()}
+	return g, f.end()
+}
+
+// reuse says how often a sequence was accepted again.
+type reuse struct {
+	count       int64
+	first, last ledger.Position
+}
+
+func (f *findings) reused(s *sequences, seq int64, at ledger.Position) error {
+	key := f.key(s, kindReused, seq, 0)
+	val, err := get(f.writable(), key)
+	if err != nil {
+		f.t.fail(err)
+		return err
+	}
+	u := reuse{first: at}
+	if val == nil {
+		s.found++
+	} else if u, err = decodeReuse(val); err != nil {
+		return err
+	}
+	now := row{}
+	now.num(u.count + 1)
+	now.pos(u.first)
+	now.pos(at)
+	f.t.fail(f.writable().Set(key, now, nil))
+	return nil
+}
+
+func decodeReuse(val []byte) (reuse, error) {
+	f := fields{b: val}
+	u := reuse{f.num(), f.pos(), f.pos()}
+	return u, f.end()
+}
+
+// single notes a finding about one accepted event.
+func (f *findings) single(s *sequences, kind byte, r *ledger.Record) {
+	s.found++
+	f.note(kind, r)
+}
+
+// note writes the row of a finding about one entry. It says nothing that is not in its key.
+func (f *findings) note(kind byte, r *ledger.Record) {
+	f.t.put(findingKey(f.t.prefix, r.Header.ContractID, kind, r.Header.Sequence, r.Position), nil)
+}
+
+func (f *findings) key(s *sequences, kind byte, seq int64, place ledger.Position) []byte {
+	return findingKey(f.t.prefix, s.id, kind, seq, place)
+}
+
+func findingKey(p prefix, id string, kind byte, seq int64, place ledger.Position) []byte {
+	return appendNumbers(append(p.keyOf(tagFinding, id), kind), uint64(seq+1), uint64(place))
+}
+
+func (f *findings) writable() *pebble.Batch {
+	if f.ranges == nil {
+		f.ranges = f.t.db.NewIndexedBatch()
+	}
+	return f.ranges
+}
+
+// row returns the contract's row for changing. With its first accepted event it begins.
+func (f *findings) row(id string, begins bool) *sequences {
+	s, ok := f.rows.get(id)
+	if !ok || begins {
+		s = &sequences{id: id, lowest: ledger.Absent, highest: ledger.Absent}
+		if !begins {
+			if val := f.t.get(f.t.keyOf(tagSequences, id)); val != nil {
+				f.t.fail(s.decode(val))
+			}
+		}
+		f.rows.put(id, s)
+	}
+	if !s.dirty {
+		s.dirty, f.dirty = true, append(f.dirty, s)
+	}
+	return s
+}
+
+func (f *findings) finish() {
+	if f.ranges != nil {
+		f.t.fail(f.t.batch.Apply(f.ranges, nil))
+		f.t.fail(f.ranges.Close())
+		f.ranges = nil
+	}
+	for _, s := range f.dirty {
+		s.dirty = false
+		f.t.val = f.t.val[:0]
+		s.append(&f.t.val)
+		f.t.put(f.t.keyOf(tagSequences, s.id), f.t.val)
+	}
+	f.dirty = f.dirty[:0]
+	f.rows.age()
+	f.counters.finish(noSums)
+}
+
+func (s *sequences) append(b *row) {
+	for _, n := range []int64{s.lowest, s.highest, s.gaps, s.found} {
+		b.num(n)
+	}
+	b.pos(s.atLowest)
+	b.pos(s.atHighest)
+}
+
+func (s *sequences) decode(b []byte) error {
+	f := fields{b: b}
+	for _, n := range []*int64{&s.lowest, &s.highest, &s.gaps, &s.found} {
+		*n = f.num()
+	}
+	s.atLowest, s.atHighest = f.pos(), f.pos()
+	return f.end()
+}
+
+// findings is the list of a contract's findings. An item's key is what follows the contract in its row's key.
+func (v *view) findings(id string) list[Finding] {
+	return func(ctx context.Context, s span, use func([]byte, Finding) (bool, error)) error {
+		start := v.prefix.keyOf(tagFinding, id)
+		lower, upper := start, append(bytes.Clone(start), byte(len(kinds)))
+		if s.after != nil {
+			lower = append(append(bytes.Clone(start), s.after...), 0)
+		}
+		if s.before != nil {
+			upper = append(bytes.Clone(start), s.before...)
+		}
+		return v.scan(ctx, lower, upper, s.backwards, func(key, val []byte) (bool, error) {
+			item := key[len(start):]
+			found, err := decodeFinding(item, val)
+			if err != nil {
+				return false, fmt.Errorf("finding of contract %s: %w", id, err)
+			}
+			return use(item, found)
+		})
+	}
+}
+
+// foundIn is how many findings the contract has.
+func (v *view) foundIn(id string) (int64, error) {
+	n, err := v.counter(v.prefix.keyOf(tagConflicts, id))
+	if err != nil {
+		return 0, err
+	}
+	val, err := v.get(v.prefix.keyOf(tagSequences, id))
+	if err != nil || val == nil {
+		return n, err
+	}
+	var s sequences
+	err = s.decode(val)
+	return n + s.found, err
+}
+
+// decodeFinding reads a row from kind, sequence and place in its key, and its value.
+func decodeFinding(key, val []byte) (f Finding, err error) {
+	if len(key) != 17 || key[0] == 0 || int(key[0]) >= len(kinds) {
+		return f, errors.New("the key of a finding is not one")
+	}
+	seq := int64(binary.BigEndian.Uint64(key[1:])) - 1
+	f = Finding{Kind: kinds[key[0]], FromSequence: seq, ToSequence: seq, Positions: []ledger.Position{ledger.Position(number(key))}}
+	switch key[0] {
+	case kindGap:
+		g, err := decodeGap(key, val)
+		f.ToSequence, f.Positions = g.to, []ledger.Position{g.before, g.after}
+		f.Message = f.message(0)
+		return f, err
+	case kindReused:
+		u, err := decodeReuse(val)
+		f.Positions = []ledger.Position{u.first, u.last}
+		if u.first == u.last {
+			f.Positions = f.Positions[:1]
+		}
+		f.Message = f.message(u.count)
+		return f, err
+	}
+	f.Message = f.message(1)
+	return f, nil
+}
+
+// message is the finding in a sentence.
+func (f *Finding) message(times int64) string {
+	switch f.Kind {
+	case SequenceGap:
+		if f.FromSequence == f.ToSequence {
+			return fmt.Sprintf("No event with sequence %d was accepted, though there are some before and behind it.", f.FromSequence)
+		}
+		return fmt.Sprintf("No events with sequences %d to %d were accepted, though there are some before and behind them.", f.FromSequence, f.ToSequence)
+	case SequenceReused:
+		if times == 1 {
+			return fmt.Sprintf("Sequence %d was accepted once more, under another event id.", f.FromSequence)
+		}
+		return fmt.Sprintf("Sequence %d was accepted %d times more, under other event ids.", f.FromSequence, times)
+	case SequenceRegression:
+		return fmt.Sprintf("Sequence %d arrived after a higher one.", f.FromSequence)
+	case Conflict:
+		return fmt.Sprintf("An event with sequence %d was refused: its key is bound to another payload.", f.FromSequence)
+	case Reingested:
+		return fmt.Sprintf("The event with sequence %d came back after its window had passed and was accepted anew.", f.FromSequence)
+	case Sanitized:
+		return fmt.Sprintf("The event with sequence %d held characters that were removed or replaced before it was stored.", f.FromSequence)
+	}
+	return fmt.Sprintf("The event with sequence %d was older than the age limit when it arrived.", f.FromSequence)
+}

@@ -1,0 +1,222 @@
+package projections
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/talenttrust/auditledger/ledger"
+)
+
+// Rebuild starts to build the named projection's rows anew, beside the old ones, which answer until
+// the new ones are at the same record; States shows how far it is. If both are whole and of the same
+// version they must be equal: if they are not, the old ones stay, stopped and marked as failed, and a
+// second Rebuild replaces them. A rebuild that the end of the program interrupts goes on at the next
+// start. It is a *ParameterError when there is no such projection; one under way is not started again.
+func (p *Projections) Rebuild(_ context.Context, name string) error {
+	pair, err := p.pair(name)
+	if err != nil {
+		return err
+	}
+	p.applying.Lock()
+	defer p.applying.Unlock()
+	if pair.building != nil {
+		return nil
+	}
+	old := pair.active
+	generation := old.prefix[1]%255 + 1 // never 0
+	r := p.newRows(old.projection, generation)
+	b := p.db.NewBatch()
+	defer b.Close()
+	err = firstOf(
+		b.DeleteRange(r.prefix[:], r.prefix.end(), nil),
+		r.saveCursor(b, r.at),
+		b.Set(metaKey("set", r.id), []byte{old.prefix[1], generation}, nil),
+		b.Commit(pebble.NoSync))
+	if err != nil {
+		return fmt.Errorf("rebuild %s: %w", name, err)
+	}
+	p.mu.Lock()
+	pair.building = r
+	p.mu.Unlock()
+	p.jobs <- r
+	p.c.Logger.Info("a projection is being rebuilt", "projection", name)
+	return nil
+}
+
+func (p *Projections) pair(name string) (*pair, error) {
+	if pair := p.sets[name]; pair != nil {
+		return pair, nil
+	}
+	var names []string
+	for _, known := range p.known {
+		names = append(names, known.name)
+	}
+	return nil, &ParameterError{"name", "must be one of " + strings.Join(names, ", ")}
+}
+
+func firstOf(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bringUp makes rows that are behind the group part of it, and lets them answer when they were built anew.
+func (p *Projections) bringUp(ctx context.Context, r *rows) error {
+	err := p.retry(ctx, r.name, func(progress func()) error {
+		done, err := p.catchUp(r, nil)
+		if done || err != nil {
+			return err
+		}
+		for batch, err := range p.batches(ctx, r.at.position) {
+			if err != nil {
+				return err
+			}
+			began := time.Now()
+			if done, err := p.catchUp(r, batch.Records); done || err != nil {
+				return err
+			}
+			progress()
+			pause(ctx, time.Since(began)) // the others go first
+		}
+		return nil
+	})
+	if err != nil || ctx.Err() != nil {
+		return err
+	}
+	return p.settle(ctx, r)
+}
+
+// catchUp takes records into rows that are behind. It is done when they are where the group is,
+// and part of it, or can go no further.
+func (p *Projections) catchUp(r *rows, recs []ledger.Record) (done bool, err error) {
+	p.applying.Lock()
+	defer p.applying.Unlock()
+	if r.dropped {
+		return true, nil
+	}
+	recs = recs[:sort.Search(len(recs), func(i int) bool { return recs[i].Position > p.at.position })]
+	if err := p.apply([]*rows{r}, recs); err != nil {
+		return false, err
+	}
+	if r.failure == nil && r.at.position == p.at.position {
+		p.join(r)
+	}
+	return r.joined || r.failure != nil, nil
+}
+
+// settle ends a rebuild: the new rows answer, or they go.
+func (p *Projections) settle(ctx context.Context, r *rows) error {
+	pair := p.sets[r.name]
+	p.mu.RLock()
+	old, rebuilt := pair.active, pair.building == r
+	p.mu.RUnlock()
+	if !rebuilt {
+		return nil
+	}
+	same, err := p.compare(ctx, old, r)
+	if ctx.Err() != nil {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", errDatabase, err)
+	}
+	p.applying.Lock()
+	defer p.applying.Unlock()
+	switch {
+	case r.failure != nil:
+		p.c.Logger.Error("a projection could not be rebuilt", "projection", r.name, "position", r.failure.Position, "reason", r.failure.Reason)
+		return p.replace(pair, old, r)
+	case !same:
+		p.stop(old, &Failure{old.at.position + 1, "rows built anew from the same records are not the same; rebuild once more to replace the old ones"})
+		return p.replace(pair, old, r)
+	}
+	p.c.Logger.Info("a projection was rebuilt", "projection", r.name, "position", r.at.position)
+	return p.replace(pair, r, old)
+}
+
+// compare reports whether the two generations hold the same rows, where that can be expected: they
+// are whole and follow together.
+func (p *Projections) compare(ctx context.Context, a, b *rows) (bool, error) {
+	p.applying.Lock()
+	comparable := a.joined && b.joined && a.failure == nil && b.failure == nil
+	snap := p.db.NewSnapshot()
+	p.applying.Unlock()
+	defer snap.Close()
+	if !comparable {
+		return true, nil
+	}
+	one, err := digest(ctx, &view{prefix: a.prefix, from: snap})
+	if err != nil {
+		return false, err
+	}
+	two, err := digest(ctx, &view{prefix: b.prefix, from: snap})
+	return one.Equal(two), err
+}
+
+// replace lets one generation answer and drops the other. It is called with applying held.
+func (p *Projections) replace(pair *pair, stays, goes *rows) error {
+	b := p.db.NewBatch()
+	defer b.Close()
+	err := firstOf(
+		b.Set(metaKey("set", stays.id), []byte{stays.prefix[1], 0}, nil),
+		b.DeleteRange(goes.prefix[:], goes.prefix.end(), nil),
+		b.Delete(metaKey("cursor", goes.prefix[:]...), nil),
+		b.Commit(pebble.NoSync))
+	if err != nil {
+		return fmt.Errorf("%w: %w", errDatabase, err)
+	}
+	p.group = without(p.group, goes)
+	goes.dropped = true
+	p.unsaved++
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	pair.active, pair.building = stays, nil
+	return nil
+}
+
+func without(group []*rows, goes *rows) (rest []*rows) {
+	for _, r := range group {
+		if r != goes {
+			rest = append(rest, r)
+		}
+	}
+	return rest
+}
+
+// Digest is the SHA-256 of all rows of the named projection and the position they are at. The same
+// records give the same digest.
+func (p *Projections) Digest(ctx context.Context, name string) (sum ledger.Hash, at ledger.Position, err error) {
+	err = p.Query().on(name, func(_ *moment, v *view) error {
+		at = v.at.position
+		sum, err = digest(ctx, v)
+		return err
+	})
+	return sum, at, err
+}
+
+// digest hashes every row: the length of its key and the key, without projection and generation,
+// the length of its value and the value.
+func digest(ctx context.Context, v *view) (sum ledger.Hash, err error) {
+	h := sha256.New()
+	var length []byte
+	err = v.scan(ctx, v.prefix[:], v.prefix.end(), false, func(key, val []byte) (bool, error) {
+		for _, part := range [][]byte{key[len(v.prefix):], val} {
+			length = binary.AppendUvarint(length[:0], uint64(len(part)))
+			h.Write(length)
+			h.Write(part)
+		}
+		return true, nil
+	})
+	h.Sum(sum[:0])
+	return sum, err
+}

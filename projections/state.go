@@ -1,0 +1,91 @@
+package projections
+
+import (
+	"context"
+
+	"github.com/talenttrust/auditledger/ledger"
+)
+
+// states says where each projection stands against the head of the ledger.
+func (p *Projections) states(head ledger.Position) (all []State) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	for _, known := range p.known {
+		pair := p.sets[known.name]
+		a := pair.active
+		s := State{Name: known.name, Position: a.at.position, Head: max(head, a.at.position), Lag: p.behindHead(a.at, head), Progress: 1, Failure: a.failure}
+		switch {
+		case pair.building != nil:
+			s.State, s.Progress = Rebuilding, share(pair.building.at.position, s.Head)
+		case a.failure != nil:
+			s.State = Failed
+		case !a.joined || p.broken || s.Lag > behindMuch:
+			s.State, s.Progress = CatchingUp, share(a.at.position, s.Head)
+		default:
+			s.State = Live
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+func share(at, head ledger.Position) float64 {
+	if head == 0 {
+		return 1
+	}
+	return min(1, float64(at)/float64(head))
+}
+
+// behindHead is how many records there are from the cursor to the head of the ledger. Where
+// positions do not count records, what came in since the last batch is one. It is called with mu held.
+func (p *Projections) behindHead(at cursor, head ledger.Position) int64 {
+	switch {
+	case head <= at.position:
+		return 0
+	case at.records == int64(at.position):
+		return int64(head - at.position)
+	case head > p.seen:
+		return p.at.records - at.records + p.behind + 1
+	}
+	return p.at.records - at.records + p.behind
+}
+
+// lag is how many records, and repeats that are not yet one, wait to be taken in behind the cursor,
+// and for how many milliseconds the first record does.
+func (p *Projections) lag(ctx context.Context, at cursor) (records, millis int64, err error) {
+	head, err := p.c.Reader.Head(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	p.mu.RLock()
+	records = p.behindHead(at, head)
+	p.mu.RUnlock()
+	if records > 0 {
+		for batch, err := range p.c.Reader.Follow(ctx, at.position) {
+			if err != nil {
+				return 0, 0, err
+			}
+			millis = max(0, p.c.Now().UnixMilli()-batch.Records[0].Header.RecordedAt)
+			break
+		}
+	}
+	return records + p.c.Pending(), millis, nil
+}
+
+// reached reports whether all projections that have not failed have taken in the position, and
+// returns a channel that is closed when that may have changed. It is never so when all have failed.
+func (p *Projections) reached(position ledger.Position) (bool, <-chan struct{}) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	reached := false
+	for _, pair := range p.sets {
+		if pair.active.failure != nil {
+			continue
+		}
+		if pair.active.at.position < position {
+			return false, p.moved
+		}
+		reached = true
+	}
+	return reached, p.moved
+}

@@ -1,0 +1,245 @@
+package projections
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/talenttrust/auditledger/ledger"
+)
+
+// Keys, all integers big-endian so that they sort:
+//
+//	0x00 "ledger"                    → id of the ledger that the rows are of
+//	0x00 "set" id                    → set: which generation of the rows answers, which is being built
+//	0x00 "cursor" id generation      → cursor of that generation
+//	id generation tag …              → a row; the tags stand with each projection
+//
+// id is a byte that names the projection. Rows of one generation lie together, so that a second set
+// can be built beside the first and the first be dropped at once.
+
+func metaKey(name string, more ...byte) []byte {
+	return append(append([]byte{0}, name...), more...)
+}
+
+// prefix is what all keys of one generation of a projection's rows start with.
+type prefix [2]byte
+
+// end is the first key behind all keys of the generation.
+func (p prefix) end() []byte { return after(p[:]) }
+
+// after is the first key behind all keys that start with k; k does not consist of 0xff only.
+func after(k []byte) []byte {
+	end := append([]byte(nil), k...)
+	for end[len(end)-1]++; end[len(end)-1] == 0; end[len(end)-1]++ {
+		end = end[:len(end)-1]
+	}
+	return end
+}
+
+// key starts a row's key.
+func (p prefix) key(tag byte) []byte { return append(make([]byte, 0, 64), p[0], p[1], tag) }
+
+// keyOf is the key of a row that stands under a text, and maybe numbers behind it. No text holds a zero byte.
+func (p prefix) keyOf(tag byte, text string, numbers ...uint64) []byte {
+	return appendNumbers(append(append(p.key(tag), text...), 0), numbers...)
+}
+
+func appendNumbers(k []byte, numbers ...uint64) []byte {
+	for _, n := range numbers {
+		k = binary.BigEndian.AppendUint64(k, n)
+	}
+	return k
+}
+
+// number reads the eight bytes that a key ends with.
+func number(key []byte) uint64 { return binary.BigEndian.Uint64(key[len(key)-8:]) }
+
+// view reads one generation of a projection's rows, in one state.
+type view struct {
+	prefix
+	from pebble.Reader
+	at   cursor
+}
+
+// get returns a copy of the row under the key; nil when there is none.
+func (v *view) get(key []byte) ([]byte, error) { return get(v.from, key) }
+
+func get(from pebble.Reader, key []byte) ([]byte, error) {
+	val, closer, err := from.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read a row: %w", err)
+	}
+	return append([]byte{}, val...), closer.Close()
+}
+
+// scan hands the rows from lower to before upper to use until it returns false, in key order or
+// against it. Key and value are only valid during the call.
+func (v *view) scan(ctx context.Context, lower, upper []byte, backwards bool, use func(key, val []byte) (bool, error)) (err error) {
+	it, err := v.from.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+	if err != nil {
+		return fmt.Errorf("read rows: %w", err)
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	start, step := it.First, it.Next
+	if backwards {
+		start, step = it.Last, it.Prev
+	}
+	more := true
+	for n, ok := 0, start(); ok && more; n, ok = n+1, step() {
+		if n%256 == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if more, err = use(it.Key(), it.Value()); err != nil {
+			return err
+		}
+	}
+	return it.Error()
+}
+
+// table is a generation of rows that is being written. It belongs to one goroutine at a time.
+type table struct {
+	prefix
+	db      *pebble.DB
+	batch   *pebble.Batch // what the records at hand change; the caller commits it together with the cursor
+	err     error         // of the database, the first one: no record is to blame
+	key     []byte        // scratch
+	val     row           // scratch
+	arena   []byte        // keys and values of changes
+	changes []change
+}
+
+// change is a row to be written: where in the arena its key begins and ends, and its value ends.
+type change struct {
+	key, val, end int
+	gone          bool // the row is to be deleted
+}
+
+func (t *table) get(key []byte) []byte {
+	val, err := get(t.db, key)
+	t.fail(err)
+	return val
+}
+
+// putNext writes a row whose key is behind those of its kind that were written before.
+func (t *table) putNext(key, val []byte) { t.fail(t.batch.Set(key, val, nil)) }
+
+// put writes a row with the others of the records at hand. A row is put or deleted once among them.
+func (t *table) put(key, val []byte) { t.change(key, val, false) }
+
+func (t *table) delete(key []byte) { t.change(key, nil, true) }
+
+func (t *table) change(key, val []byte, gone bool) {
+	c := change{key: len(t.arena), gone: gone}
+	t.arena = append(t.arena, key...)
+	c.val = len(t.arena)
+	t.arena = append(t.arena, val...)
+	c.end = len(t.arena)
+	t.changes = append(t.changes, c)
+}
+
+// write puts the changes into the batch in the order of their keys: the database takes them in
+// several times as fast as in any other.
+func (t *table) write() {
+	slices.SortFunc(t.changes, func(x, y change) int {
+		return bytes.Compare(t.arena[x.key:x.val], t.arena[y.key:y.val])
+	})
+	for _, c := range t.changes {
+		if c.gone {
+			t.fail(t.batch.Delete(t.arena[c.key:c.val], nil))
+			continue
+		}
+		t.fail(t.batch.Set(t.arena[c.key:c.val], t.arena[c.val:c.end], nil))
+	}
+	t.forget()
+}
+
+func (t *table) forget() { t.arena, t.changes = t.arena[:0], t.changes[:0] }
+
+func (t *table) fail(err error) {
+	if t.err == nil {
+		t.err = err
+	}
+}
+
+// row is a row's value under construction: variable-length integers, texts after their length, hashes.
+type row []byte
+
+func (r *row) num(v int64)           { *r = binary.AppendVarint(*r, v) }
+func (r *row) hash(h *ledger.Hash)   { *r = append(*r, h[:]...) }
+func (r *row) pos(p ledger.Position) { *r = binary.AppendUvarint(*r, uint64(p)) }
+
+func (r *row) text(s string) {
+	*r = binary.AppendUvarint(*r, uint64(len(s)))
+	*r = append(*r, s...)
+}
+
+// fields takes a row's values off its front, in the order in which row wrote them.
+type fields struct {
+	b   []byte
+	bad bool // a value was not there
+}
+
+func (f *fields) take(n int) []byte {
+	if f.bad || n < 0 || n > len(f.b) {
+		f.b, f.bad = nil, true
+		return nil
+	}
+	taken := f.b[:n]
+	f.b = f.b[n:]
+	return taken
+}
+
+func (f *fields) byte() byte {
+	if b := f.take(1); b != nil {
+		return b[0]
+	}
+	return 0
+}
+
+func (f *fields) num() int64 {
+	v, n := binary.Varint(f.b)
+	f.took(n)
+	return v
+}
+
+func (f *fields) pos() ledger.Position {
+	v, n := binary.Uvarint(f.b)
+	f.took(n)
+	return ledger.Position(v)
+}
+
+// took takes what package binary says it read; nothing is wrong.
+func (f *fields) took(n int) {
+	if n == 0 {
+		n = -1
+	}
+	f.take(n)
+}
+
+// text is valid as long as the row is.
+func (f *fields) text() []byte {
+	n := f.pos()
+	if n > ledger.Position(len(f.b)) {
+		n = ledger.Position(len(f.b)) + 1
+	}
+	return f.take(int(n))
+}
+
+func (f *fields) hash(h *ledger.Hash) { copy(h[:], f.take(len(h))) }
+
+// end reports whether exactly all was taken.
+func (f *fields) end() error {
+	if f.bad || len(f.b) != 0 {
+		return errors.New("a row is too short or too long")
+	}
+	return nil
+}

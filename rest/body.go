@@ -1,0 +1,129 @@
+package rest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+)
+
+const (
+	keptBody   = 1 << 20 // the largest buffer that is kept for another request
+	zstdWindow = 8 << 20 // what RFC 8878 section 3.1.1.1.2 asks of every decoder, and no more
+)
+
+// readBody reads the request's JSON body into buf: decompressed, not longer than MaxBody in either
+// form, and in time.
+func (s *server) readBody(c *call, buf *bytes.Buffer) error {
+	if err := checkContentType(c.Header); err != nil {
+		return err
+	}
+	if c.ContentLength > s.MaxBody {
+		return s.tooLarge()
+	}
+	deadline := http.NewResponseController(c.w)
+	// Where a deadline cannot be set, as in a test without a connection, there is nothing to wait for.
+	// It stays after a failure, for the server goes on reading before it answers.
+	deadline.SetReadDeadline(time.Now().Add(s.BodyTimeout))
+
+	received := http.MaxBytesReader(c.w, c.Body, s.MaxBody)
+	plain, done, err := s.decoder(c.Header.Get("Content-Encoding"), received)
+	if err != nil {
+		return s.bodyProblem(err)
+	}
+	defer done()
+	if c.ContentLength > 0 {
+		buf.Grow(int(c.ContentLength) + bytes.MinRead) // no more is read than was announced and may be
+	}
+	n, err := buf.ReadFrom(io.LimitReader(plain, s.MaxBody+1))
+	if err != nil {
+		return s.bodyProblem(err)
+	}
+	if n > s.MaxBody {
+		return s.tooLarge()
+	}
+	deadline.SetReadDeadline(time.Time{})
+	return nil
+}
+
+// recycle keeps a buffer for another request, unless it has grown out of the usual.
+func (s *server) recycle(buf *bytes.Buffer) {
+	if buf.Cap() <= keptBody {
+		buf.Reset()
+		s.bodies.Put(buf)
+	}
+}
+
+func (s *server) tooLarge() *Problem {
+	return problem("body_too_large", fmt.Sprintf("the body has more than %d bytes, as sent or decompressed", s.MaxBody))
+}
+
+// bodyProblem says why a body could not be read.
+func (s *server) bodyProblem(err error) error {
+	var tooLarge *http.MaxBytesError
+	var known *Problem
+	switch {
+	case errors.As(err, &known):
+		return err
+	case errors.As(err, &tooLarge), errors.Is(err, zstd.ErrWindowSizeExceeded), errors.Is(err, zstd.ErrDecoderSizeExceeded):
+		return s.tooLarge()
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return problem("request_timeout", fmt.Sprintf("the body did not arrive within %s", s.BodyTimeout))
+	}
+	return problem("invalid_request", "the body cannot be read to its end or decompressed")
+}
+
+// checkContentType wants JSON in UTF-8, the only one there is (RFC 8259 section 8.1).
+func checkContentType(h http.Header) error {
+	kind, params, err := mime.ParseMediaType(h.Get("Content-Type"))
+	charset := params["charset"]
+	if err != nil || kind != "application/json" || charset != "" && !strings.EqualFold(charset, "utf-8") {
+		return problem("unsupported_media_type", "the content type must be application/json")
+	}
+	return nil
+}
+
+// decoder undoes a Content-Encoding. done gives the decoder back.
+func (s *server) decoder(encoding string, r io.Reader) (plain io.Reader, done func(), err error) {
+	switch strings.ToLower(encoding) {
+	case "", "identity":
+		return r, func() {}, nil
+	case "gzip", "x-gzip":
+		z := s.gzips.Get().(*gzip.Reader)
+		return z, func() { s.gzips.Put(z) }, z.Reset(r)
+	case "zstd":
+		z := s.zstds.Get().(*zstd.Decoder)
+		return z, func() { z.Reset(nil); s.zstds.Put(z) }, z.Reset(r)
+	}
+	return nil, nil, problem("unsupported_media_type", "the content encoding must be gzip, zstd or none")
+}
+
+// decoders are what bodies are read with, used again and again.
+type decoders struct {
+	bodies sync.Pool // of *bytes.Buffer
+	gzips  sync.Pool // of *gzip.Reader
+	zstds  sync.Pool // of *zstd.Decoder
+}
+
+func newDecoders() *decoders {
+	d := new(decoders)
+	d.bodies.New = func() any { return new(bytes.Buffer) }
+	d.gzips.New = func() any { return new(gzip.Reader) }
+	d.zstds.New = func() any {
+		z, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(zstdWindow))
+		if err != nil {
+			panic(err) // the options are constants
+		}
+		return z
+	}
+	return d
+}

@@ -1,0 +1,176 @@
+// Package rest serves the ledger over HTTP: it takes events in, and answers what became of them.
+//
+// openapi.yaml is the specification of every route; a test compares real answers with it. What
+// holds for all of them:
+//
+//   - A 2xx to events is written after they are durable, and by no other road. 503 with Retry-After
+//     means that the same request is to be sent again; events that were stored come back as duplicates.
+//   - A batch that can be read at all is answered 200 with one result per event: one bad event never
+//     sinks its neighbours. Errors of the whole request are RFC 9457 problems.
+//   - Bodies, queues and times are bounded, and what is refused is refused before it costs anything:
+//     authentication, a free place, type and length, and only then the body.
+//   - Nothing of a body and no secret gets into a log line, a metric or an error text.
+package rest
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/go-chi/chi/v5/middleware"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/talenttrust/auditledger/ledger"
+	"github.com/talenttrust/auditledger/projections"
+)
+
+// Config is what the service is made of. The first three are needed.
+type Config struct {
+	Ledger      *ledger.Ledger           // takes the events
+	Projections *projections.Projections // answer the reads
+	Auth        *Auth                    // knows who may do what
+
+	MaxEvents   int           // of one request; 1000 when 0
+	MaxBody     int64         // bytes of a body, as sent and decompressed; 8 MiB when 0
+	MaxInflight int           // requests with events at once, the others are told to come again; 64 when 0
+	Timeout     time.Duration // of a request once its body is there; 15 s when 0
+	BodyTimeout time.Duration // in which a body must arrive; 30 s when 0
+
+	MaxLag   int64                // records a projection may be behind and still be ready; 100,000 when 0
+	Checks   map[string]Check     // what /readyz asks besides the projections, by name
+	Extra    func(chi.Router)     // further routes for auditors
+	Registry *prometheus.Registry // what /metrics shows; its own when nil
+	Logger   *slog.Logger         // slog.Default() when nil
+	Now      func() time.Time     // at which keys are active; time.Now when nil
+}
+
+//go:embed openapi.yaml
+var openAPI []byte
+
+type server struct {
+	Config
+	*decoders
+	query   *projections.Query
+	slots   chan struct{} // one token per request with a body
+	metrics metrics
+}
+
+// New returns the handler of all routes.
+func New(c Config) http.Handler {
+	c.MaxEvents = or(c.MaxEvents, 1000)
+	c.MaxBody = or(c.MaxBody, 8<<20)
+	c.MaxInflight = or(c.MaxInflight, 64)
+	c.Timeout = or(c.Timeout, 15*time.Second)
+	c.BodyTimeout = or(c.BodyTimeout, 30*time.Second)
+	c.MaxLag = or(c.MaxLag, 100_000)
+	c.Registry = or(c.Registry, prometheus.NewRegistry())
+	c.Logger = or(c.Logger, slog.Default())
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	s := &server{Config: c, decoders: newDecoders(), query: c.Projections.Query(), slots: make(chan struct{}, c.MaxInflight)}
+	s.metrics = s.newMetrics()
+	return s.routes()
+}
+
+func or[T comparable](v, byDefault T) T {
+	var zero T
+	if v == zero {
+		return byDefault
+	}
+	return v
+}
+
+func (s *server) routes() http.Handler {
+	r := chi.NewRouter()
+	r.Use(s.observe, s.recoverPanics, middleware.GetHead)
+	r.NotFound(s.notFound)
+	r.MethodNotAllowed(s.methodNotAllowed(r))
+
+	r.Get("/healthz", s.healthz)
+	r.Get("/readyz", s.readyz)
+	r.Get("/api/v1/openapi.yaml", s.openAPI)
+
+	r.Group(func(r chi.Router) {
+		r.Use(s.require(RoleCollector))
+		r.Post("/api/v1/events", s.post(s.postBatch))
+		r.Post("/api/v1/events/validate", s.post(s.validate))
+		r.Post("/api/v1/contracts/{contractId}/events", s.post(s.postEvent))
+	})
+	r.Group(func(r chi.Router) {
+		r.Use(s.require(RoleAuditor))
+		r.Get("/api/v1/stats", s.get(s.stats))
+		r.Get("/api/v1/contracts", s.get(s.contracts))
+		r.Get("/api/v1/contracts/{contractId}/history", s.get(s.history))
+		r.Get("/api/v1/contracts/{contractId}/events/{eventId}/{sequence}", s.get(s.event))
+		r.Get("/api/v1/projections", s.get(s.projectionStates))
+		r.Method(http.MethodGet, "/metrics", s.metrics.handler)
+		if s.Extra != nil {
+			s.Extra(r)
+		}
+	})
+	r.With(s.require(RoleAdmin)).Post("/api/v1/projections/{name}/rebuild", s.handle(s.rebuild))
+	return r
+}
+
+// call is one request on its way through an endpoint.
+type call struct {
+	*exchange
+	*http.Request
+	w http.ResponseWriter
+}
+
+// param is a part of the path, as it is meant: the router leaves it escaped where the path was.
+func (c *call) param(name string) string {
+	value := chi.URLParam(c.Request, name)
+	if c.URL.RawPath == "" {
+		return value
+	}
+	plain, err := url.PathUnescape(value)
+	if err != nil { // the server refuses such a path before
+		return value
+	}
+	return plain
+}
+
+// endpoint answers one request with a status and a value that becomes its JSON body, or with an
+// error that problemOf knows.
+type endpoint func(c *call) (status int, answer any, err error)
+
+// handle makes a handler of an endpoint.
+func (s *server) handle(answer endpoint) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		status, v, err := answer(&call{exchangeOf(r.Context()), r, w})
+		if err != nil {
+			s.fail(w, r, err)
+			return
+		}
+		s.write(w, r, status, v)
+	}
+}
+
+// post makes a handler of what is done with a body. Its context ends at the service's time limit.
+// The body is used again for another request: nothing of it may be kept.
+func (s *server) post(do func(ctx context.Context, c *call, body []byte) (int, any, error)) http.HandlerFunc {
+	return s.handle(func(c *call) (int, any, error) {
+		select {
+		case s.slots <- struct{}{}:
+			defer func() { <-s.slots }()
+		default:
+			return 0, nil, retry("busy", "too many requests are being answered; send the request again", nil)
+		}
+		buf := s.bodies.Get().(*bytes.Buffer)
+		defer s.recycle(buf)
+		if err := s.readBody(c, buf); err != nil {
+			return 0, nil, err
+		}
+		ctx, cancel := context.WithTimeout(c.Context(), s.Timeout)
+		defer cancel()
+		return do(ctx, c, buf.Bytes())
+	})
+}
