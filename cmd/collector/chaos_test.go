@@ -79,7 +79,7 @@ func TestChaos(t *testing.T) {
 }
 
 type chaos struct {
-	t          *testing.T
+	t          testing.TB
 	rnd        *rand.Rand // used by disturb only
 	dir        string
 	ledgerAddr string

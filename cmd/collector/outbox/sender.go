@@ -65,10 +65,12 @@ type Sender struct {
 	client  *http.Client
 	seed    maphash.Seed
 	memory  *semaphore.Weighted
-	settled chan struct{} // holds a token when events were settled since the feeder last looked
+	results chan []Settlement // from the lanes to the writer
+	settled chan struct{}     // holds a token when events were settled since the feeder last looked
 
 	mu       sync.Mutex
 	inFlight map[int64]struct{} // guarded by mu: events that are read and not settled, by Seq
+	trouble  string             // guarded by mu: why the last request has to be repeated, "" when it has not
 }
 
 // NewSender returns a sender for the outbox. It fails when the URL cannot be one of a ledger or
@@ -158,6 +160,9 @@ func (s *Sender) run(ctx context.Context, drain bool) error {
 		return err
 	}
 	s.memory, s.inFlight = semaphore.NewWeighted(int64(s.cfg.MemoryBytes)), map[int64]struct{}{}
+	s.results = make(chan []Settlement, s.cfg.Connections)
+	written := make(chan struct{})
+	go func() { defer close(written); s.write(ctx) }()
 	lanes := make([]chan Pending, s.cfg.Connections)
 	var g errgroup.Group
 	for i := range lanes {
@@ -174,6 +179,8 @@ func (s *Sender) run(ctx context.Context, drain bool) error {
 		return nil
 	})
 	err = g.Wait()
+	close(s.results)
+	<-written
 	s.client.CloseIdleConnections()
 	return errors.Join(err, lease.Release())
 }
@@ -276,12 +283,47 @@ func (s *Sender) idle() bool {
 	return len(s.inFlight) == 0
 }
 
-// settle records what became of events. Until the outbox has taken it, nothing else happens in this
-// lane: the events would be sent again, which is harmless, but a dead letter would not be kept.
-func (s *Sender) settle(ctx context.Context, settled []Settlement) {
-	if len(settled) == 0 || !s.insist(ctx, "write the outbox", func() error { return s.box.Settle(ctx, settled) }) {
-		return
+// maxSettle bounds one transaction of the writer.
+const maxSettle = 4000
+
+// write records what became of events. It takes together what the lanes have for it, since one
+// transaction over many events costs far less than many. The lanes do not wait: an event that is
+// answered and not yet removed when the program dies is sent again, and is then a duplicate.
+func (s *Sender) write(ctx context.Context) {
+	for settled := range s.results {
+		settled = s.more(settled)
+		if !s.insist(ctx, "write the outbox", func() error { return s.box.Settle(ctx, settled) }) {
+			// Stopping: once more, whatever ctx says. If that fails too, the events stay pending.
+			if err := s.box.Settle(context.WithoutCancel(ctx), settled); err != nil {
+				s.cfg.Log.Warn("answered events stay in the outbox and will be sent again", "events", len(settled), "error", err)
+				continue
+			}
+		}
+		s.forget(settled)
+		s.report(settled)
 	}
+}
+
+// more adds what else is at hand, or comes within Linger.
+func (s *Sender) more(settled []Settlement) []Settlement {
+	linger := time.NewTimer(s.cfg.Linger)
+	defer linger.Stop()
+	for len(settled) < maxSettle {
+		select {
+		case next, ok := <-s.results:
+			if !ok {
+				return settled
+			}
+			settled = append(settled, next...)
+		case <-linger.C:
+			return settled
+		}
+	}
+	return settled
+}
+
+// forget lets go of settled events.
+func (s *Sender) forget(settled []Settlement) {
 	s.mu.Lock()
 	for _, one := range settled {
 		delete(s.inFlight, one.Pending.Seq)
@@ -290,7 +332,6 @@ func (s *Sender) settle(ctx context.Context, settled []Settlement) {
 	for _, one := range settled {
 		s.memory.Release(s.weight(one.Pending))
 	}
-	s.report(settled)
 	select {
 	case s.settled <- struct{}{}:
 	default:
