@@ -3,13 +3,13 @@ package outbox
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/google/uuid"
 	"github.com/talenttrust/auditledger/ledger/canonical"
 	"github.com/talenttrust/auditledger/rest"
