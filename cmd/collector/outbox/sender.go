@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 )
 
@@ -161,28 +160,22 @@ func (s *Sender) run(ctx context.Context, drain bool) error {
 	}
 	s.memory, s.inFlight = semaphore.NewWeighted(int64(s.cfg.MemoryBytes)), map[int64]struct{}{}
 	s.results = make(chan []Settlement, s.cfg.Connections)
-	written := make(chan struct{})
-	go func() { defer close(written); s.write(ctx) }()
 	lanes := make([]chan Pending, s.cfg.Connections)
-	var g errgroup.Group
+	var working, writing sync.WaitGroup
+	writing.Go(func() { s.write(ctx) })
 	for i := range lanes {
 		lanes[i] = make(chan Pending, s.cfg.BatchEvents)
-		g.Go(func() error { s.lane(ctx, lanes[i]); return nil })
+		working.Go(func() { s.lane(ctx, lanes[i]) })
 	}
-	g.Go(func() error {
-		defer func() {
-			for _, lane := range lanes {
-				close(lane)
-			}
-		}()
-		s.feed(ctx, lanes, drain)
-		return nil
-	})
-	err = g.Wait()
+	s.feed(ctx, lanes, drain)
+	for _, lane := range lanes {
+		close(lane)
+	}
+	working.Wait()
 	close(s.results)
-	<-written
+	writing.Wait()
 	s.client.CloseIdleConnections()
-	return errors.Join(err, lease.Release())
+	return lease.Release()
 }
 
 const (
@@ -192,23 +185,25 @@ const (
 )
 
 // feed reads pending events in order and hands each to its contract's lane. It reads on from where
-// it was: an event it has handed out is the lane's until it is settled or the sender stops.
+// it was: an event it has handed out is the lane's until it is settled or the sender stops. Parked
+// events are read page by page between the others, so that they hold nobody up.
 func (s *Sender) feed(ctx context.Context, lanes []chan Pending, drain bool) {
-	poll := time.NewTicker(pollEvery)
+	poll, parked := time.NewTicker(pollEvery), time.NewTicker(s.cfg.ParkedRetry)
 	defer poll.Stop()
-	s.feedParked(ctx, lanes)
-	parked := time.NewTimer(s.cfg.ParkedRetry)
 	defer parked.Stop()
-	for after := int64(0); ctx.Err() == nil; {
-		last, ok := s.feedPage(ctx, lanes, after, false)
-		if ok {
-			after = last
-			select {
-			case <-parked.C:
-				s.feedParked(ctx, lanes)
-				parked.Reset(s.cfg.ParkedRetry)
-			default:
-			}
+	after, afterParked, tryParked := int64(0), int64(0), true
+	for ctx.Err() == nil {
+		select {
+		case <-parked.C:
+			afterParked, tryParked = 0, true
+		default:
+		}
+		last, more := s.feedPage(ctx, lanes, after, false)
+		after = last
+		if tryParked {
+			afterParked, tryParked = s.feedPage(ctx, lanes, afterParked, true)
+		}
+		if more || tryParked {
 			continue
 		}
 		if drain && s.idle() {
@@ -220,28 +215,23 @@ func (s *Sender) feed(ctx context.Context, lanes []chan Pending, drain bool) {
 		case <-s.settled:
 		case <-poll.C:
 		case <-parked.C:
-			s.feedParked(ctx, lanes)
-			parked.Reset(s.cfg.ParkedRetry)
+			afterParked, tryParked = 0, true
 		}
 	}
 }
 
-func (s *Sender) feedParked(ctx context.Context, lanes []chan Pending) {
-	for after, ok := int64(0), true; ok; {
-		after, ok = s.feedPage(ctx, lanes, after, true)
-	}
-}
-
-// feedPage hands out one page and returns the last Seq of it, or false when there was nothing.
-func (s *Sender) feedPage(ctx context.Context, lanes []chan Pending, after int64, parked bool) (last int64, ok bool) {
+// feedPage hands out the page behind after. It returns the last Seq of it and whether there was
+// anything.
+func (s *Sender) feedPage(ctx context.Context, lanes []chan Pending, after int64, parked bool) (last int64, more bool) {
 	var page []Pending
 	s.insist(ctx, "read the outbox", func() (err error) {
 		page, err = s.box.Next(ctx, after, parked, pageEvents, pageBytes)
 		return err
 	})
+	last = after
 	for _, p := range page {
 		if !s.hand(ctx, lanes, p) {
-			return 0, false
+			break
 		}
 		last = p.Seq
 	}
