@@ -53,7 +53,8 @@ type Config struct {
 	// 0 is unbounded.
 	MaxBytes int64
 	// Reserve is the free space on the disk below which new events get ErrFull, so that deliveries
-	// can still be recorded. 0 is 256 MiB, negative is none.
+	// can still be recorded. 0 is 256 MiB, negative is none. Much less is not enough: SQLite's
+	// WAL, which takes the records of deliveries, has 32 MiB before it is written back.
 	Reserve int64
 	// Now is the clock for the times people see; no decision depends on it. nil is time.Now.
 	Now func() time.Time
