@@ -37,8 +37,8 @@ func OpenDB(c DBConfig) (*pebble.DB, error) {
 		DisableWAL:            true,
 		MemTableSize:          uint64(c.MemTable),
 		FormatMajorVersion:    pebble.FormatNewest,
-		L0CompactionThreshold: 8, // rows are written once and seldom read: fewer, larger compactions
-		L0StopWritesThreshold: 40,
+		L0CompactionThreshold: 20, // rows are written once and seldom read: few, large compactions
+		L0StopWritesThreshold: 60,
 		LBaseMaxBytes:         512 << 20,
 		Logger:                dbLogger{c.Logger, c.Fatal},
 	}
