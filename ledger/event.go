@@ -100,11 +100,11 @@ func (p *parser) split(text []byte) (m members, err error) {
 		return m, err
 	}
 	for dec.PeekKind() != '}' {
-		tok, err := dec.ReadToken()
+		quoted, err := dec.ReadValue()
 		if err != nil {
 			return m, err
 		}
-		slot, name := m.slot(tok.String())
+		slot, name := m.slot(memberName(quoted))
 		val, err := dec.ReadValue()
 		if err != nil {
 			return m, err
@@ -250,6 +250,22 @@ func text(raw []byte) (string, bool) {
 	if kindOf(raw) != '"' {
 		return "", false
 	}
+	if !bytes.ContainsRune(raw, '\\') {
+		return string(raw[1 : len(raw)-1]), true // it was cleaned, and is JSON
+	}
 	b, err := jsontext.AppendUnquote(nil, raw)
 	return string(b), err == nil
+}
+
+// memberNames are the names that memberName need not copy.
+var memberNames = [...]string{"contractId", "eventId", "payload", "sequence", "signature", "timestamp", "type", "chat_jid"}
+
+func memberName(quoted []byte) string {
+	for _, name := range memberNames {
+		if string(quoted[1:len(quoted)-1]) == name {
+			return name
+		}
+	}
+	name, _ := text(quoted)
+	return name
 }

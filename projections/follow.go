@@ -73,7 +73,7 @@ func (p *Projections) follow(ctx context.Context) error {
 	})
 }
 
-// batches follows the ledger, in larger batches while there is more to come.
+// batches follows the ledger, in larger batches while there is more to come, and where much comes.
 func (p *Projections) batches(ctx context.Context, after ledger.Position) iter.Seq2[ledger.Batch, error] {
 	return func(yield func(ledger.Batch, error) bool) {
 		var all ledger.Batch
@@ -87,6 +87,9 @@ func (p *Projections) batches(ctx context.Context, after ledger.Position) iter.S
 			}
 			if !yield(all, err) || err != nil {
 				return
+			}
+			if all.Behind == 0 && len(all.Records) >= busy {
+				pause(ctx, breath)
 			}
 			all = ledger.Batch{}
 		}

@@ -63,7 +63,9 @@ const (
 	memTable     = 32 << 20  // bytes of new rows in memory
 	cacheBytes   = 128 << 20 // of the database; it takes what two of those tables need from this
 	gather       = 8192      // records that are taken in at once where so many wait: rows that many of them change are written once
-	behindMuch   = 10_000    // records of lag from which a projection is said to be catching up
+	busy         = 500       // records at once from which more are waited for: the same again
+	breath       = 100 * time.Millisecond
+	behindMuch   = 10_000 // records of lag from which a projection is said to be catching up
 	waitAtMost   = 2 * time.Second
 )
 
