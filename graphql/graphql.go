@@ -169,8 +169,8 @@ func (h *Handler) check(req request) (*ast.Document, error) {
 	if err := h.c.Limits.measure(doc, req.Variables); err != nil {
 		return nil, err
 	}
-	if v := graphql.ValidateDocument(&h.schema, doc, nil); !v.IsValid {
-		return nil, validationFailure(v.Errors)
+	if errs := validate(&h.schema, doc); len(errs) > 0 {
+		return nil, validationFailure(errs)
 	}
 	return doc, nil
 }

@@ -278,26 +278,37 @@ func bombs() map[string]string {
 		fmt.Fprintf(&aliases, "a%d:stats{total} ", i)
 	}
 	return map[string]string{
-		"aliases":          "{" + aliases.String() + "}",
-		"31 aliases":       "{" + strings.Repeat("a:stats{total} ", 31) + "}",
-		"directives":       "{stats" + strings.Repeat("@a", 30_000) + "{total}}",
-		"fragment cycle":   "query{...a} fragment a on Query{...b} fragment b on Query{...a}",
-		"self":             "query{...a} fragment a on Query{stats{total} ...a}",
-		"spread twice":     spread,
-		"depth 50":         deep,
-		"braces":           strings.Repeat("{", 10_000),
-		"brackets":         "{a(b:" + strings.Repeat("[", 8000),
-		"first 100000":     "{activity(first:100000){edges{node{eventId}}}}",
-		"first by 1000":    "{contracts(first:1000){edges{node{history(first:1000){edges{node{eventId}}}}}}}",
-		"same field":       "{" + strings.Repeat("stats{total}", 200) + "}",
-		"one megabyte":     strings.Repeat(" ", 100_000) + "{stats{total}}",
-		"syntax":           "{stats{total}" + strings.Repeat("!", 900),
-		"unknown field":    "{" + strings.Repeat("x", 15_000) + "}",
-		"unterminated":     `{contract(id:"` + strings.Repeat("x", 15_000),
-		"type definitions": "type Query{a:Int}",
-		"empty":            " ",
-		"not text":         "\x00\xff",
+		"aliases":           "{" + aliases.String() + "}",
+		"31 aliases":        "{" + strings.Repeat("a:stats{total} ", 31) + "}",
+		"directives":        "{stats" + strings.Repeat("@a", 30_000) + "{total}}",
+		"fragment cycle":    "query{...a} fragment a on Query{...b} fragment b on Query{...a}",
+		"self":              "query{...a} fragment a on Query{stats{total} ...a}",
+		"spread twice":      spread,
+		"depth 50":          deep,
+		"braces":            strings.Repeat("{", 10_000),
+		"brackets":          "{a(b:" + strings.Repeat("[", 8000),
+		"first 100000":      "{activity(first:100000){edges{node{eventId}}}}",
+		"first by 1000":     "{contracts(first:1000){edges{node{history(first:1000){edges{node{eventId}}}}}}}",
+		"same field":        "{" + strings.Repeat("stats{total}", 200) + "}",
+		"one megabyte":      strings.Repeat(" ", 100_000) + "{stats{total}}",
+		"syntax":            "{stats{total}" + strings.Repeat("!", 900),
+		"unknown field":     "{" + strings.Repeat("x", 15_000) + "}",
+		"unterminated":      `{contract(id:"` + strings.Repeat("x", 15_000),
+		"unknown fields":    "{" + manyNames("x%d ", 400) + "\n" + manyNames("y%d ", 500) + "}",
+		"unknown arguments": "{stats(" + manyNames("a%d:1 ", 300) + "){total}}",
+		"unknown deep":      "{contract(id:\"a\"){" + manyNames("x%d ", 400) + "\n" + manyNames("y%d ", 400) + "}}",
+		"type definitions":  "type Query{a:Int}",
+		"empty":             " ",
+		"not text":          "\x00\xff",
 	}
+}
+
+func manyNames(form string, n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, form, i)
+	}
+	return b.String()
 }
 
 func TestBombs(t *testing.T) {

@@ -63,9 +63,11 @@ func (p *parser) parse(raw []byte) *Rejection {
 	}
 	p.fields(m)
 	received := len(m.payload)
-	if cleaned { // the limit is on what was sent: cleaning may have made it longer or shorter
+	if cleaned {
 		if sent, err := p.split(raw); err == nil {
-			received = len(sent.payload)
+			received = len(sent.payload) // the limit is on what was sent: cleaning may have made it longer or shorter
+			p.ev.ContractID = p.uncleaned("contractId", p.ev.ContractID, m.contractID, sent.contractID)
+			p.ev.EventID = p.uncleaned("eventId", p.ev.EventID, m.eventID, sent.eventID)
 		}
 	}
 	if r := p.payload(m.payload, received); r != nil {
@@ -184,6 +186,15 @@ func (p *parser) id(name string, raw []byte) string {
 	default:
 		return s
 	}
+	return ""
+}
+
+// uncleaned refuses an id that was cleaned: ids are never changed, or two of them could become one.
+func (p *parser) uncleaned(name, id string, clean, sent []byte) string {
+	if id == "" || bytes.Equal(clean, sent) {
+		return id
+	}
+	p.wrong(name, clean, "must be 1 to 255 characters of A-Z a-z 0-9 _ - . @")
 	return ""
 }
 

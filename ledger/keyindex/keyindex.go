@@ -108,7 +108,7 @@ func Open(c Config) (*Index, error) {
 	x := &Index{c: c, db: db, active: newTable(nil), heads: newCache(), wake: make(chan struct{}, 1), stop: make(chan struct{}), finished: make(chan struct{})}
 	x.room = sync.NewCond(&x.mu)
 	if x.cursor, err = x.storedCursor(); err != nil {
-		return nil, errors.Join(err, db.Close())
+		return nil, errors.Join(derived(c.Dir, err), db.Close())
 	}
 	x.floor = x.cursor
 	go x.write()

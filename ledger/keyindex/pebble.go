@@ -1,6 +1,7 @@
 package keyindex
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 
@@ -42,14 +43,26 @@ func OpenDB(c DBConfig) (*pebble.DB, error) {
 		LBaseMaxBytes:         512 << 20,
 		Logger:                dbLogger{c.Logger, c.Fatal},
 	}
+	// Damage found by a read is that read's error; the default would end the process in its middle.
+	opts.EventListener = &pebble.EventListener{DataCorruption: func(info pebble.DataCorruptionInfo) {
+		c.Logger.Error("database damaged", "folder", c.Dir, "error", info.String())
+		if c.Fatal != nil {
+			c.Fatal(derived(c.Dir, errors.New("a file of it is damaged")))
+		}
+	}}
 	for i := range opts.Levels {
 		opts.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
 	}
 	db, err := pebble.Open(c.Dir, opts)
 	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", c.Dir, err)
+		return nil, derived(c.Dir, err)
 	}
 	return db, nil
+}
+
+// derived says of an error what can be done about it.
+func derived(dir string, err error) error {
+	return fmt.Errorf("%s: %w; all in this folder is derived: delete it while the service is stopped, and it is built again", dir, err)
 }
 
 // dbLogger passes what a database says on, and ends the service in an orderly way where the
