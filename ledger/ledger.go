@@ -188,15 +188,20 @@ func (l *Ledger) prepare(req Request, contractType string, events [][]byte, now 
 		if !req.Source.allows(contractType, d.event.ContractID) {
 			d.rejection = reject(CodeTypeNotAllowed, "the source may not send events of this type for this contract", nil)
 		}
+		var keyID string
 		if d.rejection == nil {
-			d.entry = l.entry(req, &d.event, now)
+			keyID, d.rejection = req.Source.Signing.check(&d.event)
+		}
+		if d.rejection == nil {
+			d.entry = l.entry(req, &d.event, keyID, now)
 		}
 	}
 	return drafts
 }
 
-// entry makes the record of an event that was never seen, as of now.
-func (l *Ledger) entry(req Request, ev *Event, now int64) *Entry {
+// entry makes the record of an event that was never seen, as of now. keyID says which key verified its
+// signature, if one did.
+func (l *Ledger) entry(req Request, ev *Event, keyID string, now int64) *Entry {
 	e := &Entry{Window: req.Source.Window.Milliseconds()}
 	e.Header = Header{
 		V: Version, Type: EventAccepted, Stream: ContractStream(ev.ContractID),
@@ -206,6 +211,9 @@ func (l *Ledger) entry(req Request, ev *Event, now int64) *Entry {
 	e.Body = Body{
 		Payload: ev.Payload, Signature: ev.Signature, PayloadHash: ev.PayloadHash, RawHash: ev.RawHash,
 		Supersedes: Absent, Sanitized: ev.Sanitized, CorrelationID: req.CorrelationID, Traceparent: req.Traceparent, Salt: newSalt(),
+	}
+	if keyID != "" {
+		e.Body.Verdict, e.Body.KeyID = VerdictVerified, keyID
 	}
 	if req.Source.SequenceFree {
 		e.Body.SequencePolicy = SequenceFree

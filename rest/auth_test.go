@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -207,42 +208,218 @@ func TestPolicy(t *testing.T) {
 func TestBadSourcesFiles(t *testing.T) {
 	key := "keys: [{id: k, sha256: " + hashOf("x") + "}]"
 	for name, test := range map[string]struct{ text, says string }{
-		"empty":             {"", "sources: at least one"},
-		"no sources":        {"sources: []", "sources: at least one"},
-		"not YAML":          {"sources: [", "sources file"},
-		"unknown at top":    {"source: []", `[1:1] unknown field "source"`},
-		"unknown in source": {"sources:\n  - name: a\n    rolle: admin", `[3:5] unknown field "rolle"`},
-		"unknown in key":    {"sources:\n  - name: a\n    role: admin\n    keys: [{id: k, sha: x}]", "unknown field"},
-		"member twice":      {"sources:\n  - name: a\n    name: b", "[3:5]"},
-		"no name":           {"sources: [{role: admin, " + key + "}]", "sources[0].name"},
-		"bad name":          {"sources: [{name: 'a b', role: admin, " + key + "}]", "sources[0].name"},
-		"name twice":        {"sources: [{name: a, role: admin, " + key + "}, {name: a, role: admin, keys: [{id: k, sha256: " + hashOf("y") + "}]}]", "source a: is there twice"},
-		"no role":           {"sources: [{name: a, " + key + "}]", "source a: role"},
-		"bad role":          {"sources: [{name: a, role: root, " + key + "}]", "source a: role"},
-		"no keys":           {"sources: [{name: a, role: admin}]", "source a: keys"},
-		"key without id":    {"sources: [{name: a, role: admin, keys: [{sha256: " + hashOf("x") + "}]}]", "keys[0].id"},
-		"short hash":        {"sources: [{name: a, role: admin, keys: [{id: k, sha256: abcd}]}]", "keys[0].sha256"},
-		"long hash":         {"sources: [{name: a, role: admin, keys: [{id: k, sha256: " + hashOf("x") + "00}]}]", "keys[0].sha256"},
-		"not hex":           {"sources: [{name: a, role: admin, keys: [{id: k, sha256: " + strings.Repeat("x", 64) + "}]}]", "keys[0].sha256"},
-		"shared key":        {"sources: [{name: a, role: admin, " + key + "}, {name: b, role: admin, " + key + "}]", "source b: has a key that a has too"},
-		"id twice":          {"sources: [{name: a, role: admin, keys: [{id: k, sha256: " + hashOf("x") + "}, {id: k, sha256: " + hashOf("y") + "}]}]", "keys[1].id"},
-		"bad expiry":        {"sources: [{name: a, role: admin, keys: [{id: k, sha256: " + hashOf("x") + ", expires: soon}]}]", "keys[0].expires"},
-		"bad window":        {"sources: [{name: a, role: admin, window: 24, " + key + "}]", "source a: window"},
-		"negative window":   {"sources: [{name: a, role: admin, window: -1h, " + key + "}]", "source a: window"},
-		"bad late":          {"sources: [{name: a, role: admin, late: maybe, " + key + "}]", "source a: late"},
-		"bad sequence":      {"sources: [{name: a, role: admin, sequence: no, " + key + "}]", "source a: sequence"},
-		"bad pattern":       {"sources: [{name: a, role: admin, contracts: ['a?'], " + key + "}]", "source a: contracts[0]"},
-		"empty pattern":     {"sources: [{name: a, role: admin, contractTypes: [''], " + key + "}]", "source a: contractTypes[0]"},
-		"no patterns":       {"sources: [{name: a, role: admin, contracts: [], " + key + "}]", "source a: contracts: is empty"},
+		"empty":                        {"", "sources: at least one"},
+		"no sources":                   {"sources: []", "sources: at least one"},
+		"not YAML":                     {"sources: [", "sources file"},
+		"unknown at top":               {"source: []", `[1:1] unknown field "source"`},
+		"unknown in source":            {"sources:\n  - name: a\n    rolle: admin", `[3:5] unknown field "rolle"`},
+		"unknown in key":               {"sources:\n  - name: a\n    role: admin\n    keys: [{id: k, sha: x}]", "unknown field"},
+		"member twice":                 {"sources:\n  - name: a\n    name: b", "[3:5]"},
+		"no name":                      {"sources: [{role: admin, " + key + "}]", "sources[0].name"},
+		"bad name":                     {"sources: [{name: 'a b', role: admin, " + key + "}]", "sources[0].name"},
+		"name twice":                   {"sources: [{name: a, role: admin, " + key + "}, {name: a, role: admin, keys: [{id: k, sha256: " + hashOf("y") + "}]}]", "source a: is there twice"},
+		"no role":                      {"sources: [{name: a, " + key + "}]", "source a: role"},
+		"bad role":                     {"sources: [{name: a, role: root, " + key + "}]", "source a: role"},
+		"no keys":                      {"sources: [{name: a, role: admin}]", "source a: keys"},
+		"key without id":               {"sources: [{name: a, role: admin, keys: [{sha256: " + hashOf("x") + "}]}]", "keys[0].id"},
+		"short hash":                   {"sources: [{name: a, role: admin, keys: [{id: k, sha256: abcd}]}]", "keys[0].sha256"},
+		"long hash":                    {"sources: [{name: a, role: admin, keys: [{id: k, sha256: " + hashOf("x") + "00}]}]", "keys[0].sha256"},
+		"not hex":                      {"sources: [{name: a, role: admin, keys: [{id: k, sha256: " + strings.Repeat("x", 64) + "}]}]", "keys[0].sha256"},
+		"shared key":                   {"sources: [{name: a, role: admin, " + key + "}, {name: b, role: admin, " + key + "}]", "source b: keys[0].sha256: is one that a has too"},
+		"id twice":                     {"sources: [{name: a, role: admin, keys: [{id: k, sha256: " + hashOf("x") + "}, {id: k, sha256: " + hashOf("y") + "}]}]", "keys[1].id"},
+		"bad expiry":                   {"sources: [{name: a, role: admin, keys: [{id: k, sha256: " + hashOf("x") + ", expires: soon}]}]", "keys[0].expires"},
+		"bad window":                   {"sources: [{name: a, role: admin, window: 24, " + key + "}]", "source a: window"},
+		"negative window":              {"sources: [{name: a, role: admin, window: -1h, " + key + "}]", "source a: window"},
+		"bad late":                     {"sources: [{name: a, role: admin, late: maybe, " + key + "}]", "source a: late"},
+		"bad sequence":                 {"sources: [{name: a, role: admin, sequence: no, " + key + "}]", "source a: sequence"},
+		"bad pattern":                  {"sources: [{name: a, role: admin, contracts: ['a?'], " + key + "}]", "source a: contracts[0]"},
+		"empty pattern":                {"sources: [{name: a, role: admin, contractTypes: [''], " + key + "}]", "source a: contractTypes[0]"},
+		"unknown scheme":               {"sources: [{name: a, role: admin, scheme: basic, " + key + "}]", "source a: scheme"},
+		"key without secret":           {"sources: [{name: a, role: admin, keys: [{id: k}]}]", "keys[0]: sha256, webhookSecret or legacySecret"},
+		"key of another scheme":        {"sources: [{name: a, role: admin, scheme: standard-webhooks, " + key + "}]", "keys[0]: the source's scheme is standard-webhooks"},
+		"short secret":                 {"sources: [{name: a, role: admin, keys: [{id: k, webhookSecret: whsec_c2hvcnQ=}]}]", "keys[0].webhookSecret: secret: 5 bytes"},
+		"secret of no form":            {"sources: [{name: a, role: admin, keys: [{id: k, webhookSecret: hunter2}]}]", "keys[0].webhookSecret: secret: want whsec_"},
+		"env not set":                  {"sources: [{name: a, role: admin, keys: [{id: k, webhookSecret: 'env:NO_SUCH_SECRET'}]}]", "the environment has no NO_SUCH_SECRET"},
+		"file not there":               {"sources: [{name: a, role: admin, keys: [{id: k, legacySecret: 'file:none.txt'}]}]", "none.txt"},
+		"shared secret":                {"sources: [{name: a, role: admin, keys: [{id: k, legacySecret: same}]}, {name: b, role: admin, keys: [{id: l, legacySecret: same}]}]", "source b: keys[0].legacySecret: secret: is one that a has too"},
+		"shared signing id":            {"sources: [{name: a, role: admin, keys: [{id: k, legacySecret: s1}]}, {name: b, role: admin, keys: [{id: k, legacySecret: s2}]}]", "source b: keys[0].id: is one that a has too"},
+		"two rates":                    {"sources: [{name: a, role: admin, rate: {events: 1, requests: 1}, " + key + "}]", "source a: rate"},
+		"no rate":                      {"sources: [{name: a, role: admin, rate: {burst: 1}, " + key + "}]", "source a: rate"},
+		"negative rate":                {"sources: [{name: a, role: admin, rate: {events: -1}, " + key + "}]", "source a: rate"},
+		"not a rate":                   {"sources: [{name: a, role: admin, rate: {events: .nan}, " + key + "}]", "source a: rate"},
+		"negative burst":               {"sources: [{name: a, role: admin, rate: {events: 1, burst: -1}, " + key + "}]", "source a: rate.burst"},
+		"payload right of a collector": {"sources: [{name: a, role: collector, payload: true, " + key + "}]", "source a: payload"},
+		"sign without keys":            {"sources: [{name: a, role: admin, sign: {required: true}, " + key + "}]", "source a: sign.keys"},
+		"signing key of no kind":       {"sources: [{name: a, role: admin, sign: {keys: [{id: k}]}, " + key + "}]", "source a: sign.keys[0]: needs ed25519 or hmac"},
+		"short public key":             {"sources: [{name: a, role: admin, sign: {keys: [{id: k, ed25519: AAAA}]}, " + key + "}]", "source a: sign.keys[0].ed25519"},
+		"signing id twice":             {"sources: [{name: a, role: admin, sign: {keys: [{id: k, hmac: x}, {id: k, hmac: y}]}, " + key + "}]", "source a: sign.keys[1].id"},
+		"no patterns":                  {"sources: [{name: a, role: admin, contracts: [], " + key + "}]", "source a: contracts: is empty"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := sources(t, test.text)
-			if err == nil || !strings.Contains(err.Error(), test.says) {
+			if err == nil || !strings.Contains(err.Error(), test.says) || strings.Contains(err.Error(), "hunter2") {
 				t.Errorf("got %v, want an error with %q", err, test.says)
 			}
 		})
 	}
 	if _, err := rest.LoadAuth(filepath.Join(t.TempDir(), "none.yaml"), 0, time.Now); err == nil {
 		t.Error("a file that is not there: got no error")
+	}
+}
+
+// A source that sends more than its rate is told when to come again.
+func TestRates(t *testing.T) {
+	auth, err := sources(t, `
+sources:
+  - {name: few, role: collector, rate: {events: 10, burst: 20}, keys: [{id: k, sha256: `+hashOf("token-few")+`}]}
+  - {name: calm, role: auditor, rate: {requests: 0.5, burst: 2}, keys: [{id: k, sha256: `+hashOf("token-calm")+`}]}
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newService(t, options{rest: rest.Config{Auth: auth}})
+	send := func(n, want int) {
+		t.Helper()
+		events := make([]string, n)
+		for i := range events {
+			events[i] = event("c-1", "e-1", 1, `{}`)
+		}
+		if r := s.do("POST", "/api/v1/events", batch("lease_contract", events...), bearer("few")); r.status != want {
+			t.Errorf("%d events: got %d %s, want %d", n, r.status, r.body, want)
+		}
+	}
+	send(15, 200)
+	send(6, 429)
+	send(5, 200)
+	s.clock.set(noon.Add(time.Second))
+	send(11, 429)
+	send(10, 200)
+	s.clock.set(noon.Add(time.Minute))
+	send(100, 200) // more than fits at once takes all there is, once it is there
+	send(1, 429)
+	for i, want := range []int{200, 200, 429} {
+		r := s.do("GET", "/api/v1/stats", "", bearer("calm"))
+		if r.status != want || want == 429 && (r.header.Get("Retry-After") != "2" || into[problem](t, r).Code != "rate_limited") {
+			t.Errorf("read %d: got %d, Retry-After %s, want %d", i, r.status, r.header.Get("Retry-After"), want)
+		}
+	}
+}
+
+// A faulty file leaves the sources as they were and says so; a good one takes effect at once.
+func TestReload(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "sources.yaml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	of := func(tokens ...string) string {
+		text := "sources:\n  - name: eyes\n    role: admin\n    rate: {requests: 1, burst: 1000}\n    keys:\n"
+		for i, token := range tokens {
+			text += fmt.Sprintf("      - {id: k%d, sha256: %s}\n", i, hashOf(token))
+		}
+		return text
+	}
+	write(of("token-1"))
+	auth, err := rest.LoadAuth(file, time.Hour, func() time.Time { return noon })
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newService(t, options{rest: rest.Config{Auth: auth}})
+	check := func(token string, want int) {
+		t.Helper()
+		if r := s.do("GET", "/api/v1/stats", "", bearer(token)); r.status != want {
+			t.Errorf("token-%s: got %d, want %d", token, r.status, want)
+		}
+	}
+	says := func(path, text string) {
+		t.Helper()
+		if r := s.do("GET", path, "", bearer("2")); r.status != 200 || !strings.Contains(string(r.body), text) {
+			t.Errorf("%s: got %d %s, want %s", path, r.status, r.body, text)
+		}
+	}
+	check("2", 401)
+	write(of("token-1", "token-2"))
+	if err := auth.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	check("1", 200)
+	check("2", 200)
+	says("/readyz", `"sources":"ok"`)
+	write("sources: [")
+	if err := auth.Reload(); err == nil {
+		t.Error("a faulty file: got no error")
+	}
+	check("1", 200)
+	says("/readyz", `"sources":"stale"`)
+	says("/metrics", "sources_stale 1")
+	says("/metrics", `sources_reloads_total{result="failed"} 1`)
+	write(of("token-2"))
+	if err := auth.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	check("1", 401)
+	says("/readyz", `"sources":"ok"`)
+	says("/metrics", `auth_uses_total{key="2",scheme="bearer",source="eyes"}`)
+	says("/metrics", `auth_refusals_total{reason="unknown"} 2`)
+	for _, secret := range []string{"k0", hashOf("token-1"), "token-"} {
+		if r := s.do("GET", "/metrics", "", bearer("2")); strings.Contains(string(r.body), secret) {
+			t.Errorf("the metrics name %s", secret)
+		}
+	}
+}
+
+// Keys are exchanged and the file is broken again and again while requests go on: none is refused.
+func TestRotationUnderLoad(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "sources.yaml")
+	write := func(tokens ...int) {
+		text := "sources:\n  - name: eyes\n    role: admin\n    keys:\n"
+		for _, n := range tokens {
+			text += fmt.Sprintf("      - {id: k%d, sha256: %s}\n", n, hashOf(fmt.Sprint("token-", n)))
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Error(err)
+		}
+	}
+	write(0, 1)
+	auth, err := rest.LoadAuth(file, time.Hour, time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newService(t, options{rest: rest.Config{Auth: auth}})
+	const rotations = 20
+	for n := range rotations {
+		done := make(chan struct{})
+		var senders sync.WaitGroup
+		for range 4 {
+			senders.Go(func() { // with the key that is in the old file and in the new one
+				for sent := 0; ; sent++ {
+					select {
+					case <-done:
+						if sent > 0 {
+							return
+						}
+					default:
+					}
+					body := batch("lease_contract", event("c-1", fmt.Sprint("e-", n), sent, `{}`))
+					if r := s.do("POST", "/api/v1/events", body, bearer(fmt.Sprint(n+1))); r.status != 200 {
+						t.Errorf("rotation %d: got %d %s", n, r.status, r.body)
+					}
+				}
+			})
+		}
+		if err := os.WriteFile(file, []byte("sources: ["), 0o600); err != nil {
+			t.Error(err)
+		}
+		if err := auth.Reload(); err == nil {
+			t.Error("a faulty file: got no error")
+		}
+		write(n+1, n+2)
+		if err := auth.Reload(); err != nil {
+			t.Error(err)
+		}
+		close(done)
+		senders.Wait()
 	}
 }

@@ -16,6 +16,9 @@ import (
 // postBatch stores the events of a batch.
 func (s *server) postBatch(ctx context.Context, c *call, body []byte) (int, any, error) {
 	b, err := parseBatch(body, s.MaxEvents)
+	if err == nil {
+		err = s.spend(c.caller.events, len(b.events), "events")
+	}
 	if err != nil {
 		return 0, nil, err
 	}
@@ -30,6 +33,9 @@ func (s *server) postBatch(ctx context.Context, c *call, body []byte) (int, any,
 // postEvent stores one event of the contract in the path. The answer's status is the event's.
 func (s *server) postEvent(ctx context.Context, c *call, body []byte) (int, any, error) {
 	contractType, event, err := parseSingle(body, c.param("contractId"))
+	if err == nil {
+		err = s.spend(c.caller.events, 1, "events")
+	}
 	if err != nil {
 		return 0, nil, err
 	}
@@ -51,6 +57,9 @@ func (s *server) postEvent(ctx context.Context, c *call, body []byte) (int, any,
 // validate says what would become of a batch, and changes nothing.
 func (s *server) validate(ctx context.Context, c *call, body []byte) (int, any, error) {
 	b, err := parseBatch(body, s.MaxEvents)
+	if err == nil {
+		err = s.spend(c.caller.events, len(b.events), "events")
+	}
 	if err != nil {
 		return 0, nil, err
 	}

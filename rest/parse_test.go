@@ -104,11 +104,14 @@ func FuzzParseSources(f *testing.F) {
 	f.Add([]byte("sources: [{name: a}]"))
 	f.Add([]byte("- &a [*a]"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		keys, err := parseSources(text, time.Hour)
-		if (err == nil) != (len(keys) > 0) {
-			t.Fatalf("got %d keys and %v", len(keys), err)
+		s, err := parseSources(text, sourceRules{window: time.Hour})
+		if (err == nil) != (s != nil) || err == nil && len(s.tokens)+len(s.signing) == 0 {
+			t.Fatalf("got %+v and %v", s, err)
 		}
-		for _, k := range keys {
+		if err != nil {
+			return
+		}
+		for _, k := range s.tokens {
 			if !ledger.ValidID(k.of.source.Name, 64) || k.of.source.Window < 0 || !k.of.role.may(k.of.role) {
 				t.Fatalf("got %+v", k)
 			}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -274,5 +276,63 @@ func TestPortInUse(t *testing.T) {
 	again := start(t, dir) // everything that was opened has been closed
 	if err := again.end(t); err != nil {
 		t.Error(err)
+	}
+}
+
+// A SIGHUP takes in a changed sources file while requests go on, and a faulty one drops nobody.
+func TestHangup(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "sources.yaml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	good := "sources:\n  - {name: boss, role: admin, keys: [{id: k, sha256: %x}]}\n"
+	write(fmt.Sprintf(good, sha256.Sum256([]byte("one"))))
+	p := start(t, filepath.Join(t.TempDir(), "data"), "--sources-file="+file)
+	ask := func(path, token string) (int, string) {
+		req, err := http.NewRequest("GET", p.url+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+token)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		b, _ := io.ReadAll(resp.Body)
+		return resp.StatusCode, string(b)
+	}
+	hangup := func(until string) {
+		t.Helper()
+		if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		for late := time.Now().Add(10 * time.Second); ; {
+			if status, _ := ask("/api/v1/stats", "one"); status != 200 {
+				t.Fatalf("got %d while the file is read", status)
+			}
+			if _, body := ask("/readyz", "one"); strings.Contains(body, until) {
+				return
+			}
+			if time.Now().After(late) {
+				t.Fatalf("readyz never said %s", until)
+			}
+		}
+	}
+	write("sources: [")
+	hangup(`"sources":"stale"`)
+	if !strings.Contains(p.log.String(), "the sources stay as they were") {
+		t.Errorf("the log does not say that the file is faulty: %s", p.log)
+	}
+	write(fmt.Sprintf(good, sha256.Sum256([]byte("one"))) + fmt.Sprintf("  - {name: eyes, role: auditor, keys: [{id: k, sha256: %x}]}\n", sha256.Sum256([]byte("two"))))
+	hangup(`"sources":"ok"`)
+	if status, _ := ask("/api/v1/stats", "two"); status != 200 {
+		t.Errorf("the new source: got %d", status)
+	}
+	if err := p.end(t); err != nil {
+		t.Errorf("stop: %v", err)
 	}
 }

@@ -11,8 +11,10 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -85,6 +87,12 @@ func serve(ctx context.Context, fail context.CancelCauseFunc, c *config, stdout 
 		Checks: map[string]rest.Check{"store": store.Healthy}, Registry: registry, Logger: log,
 		Extra: func(r chi.Router) { r.Handle("/graphql", endStreams(ctx, queries)) },
 	})
+	if c.SourcesFile != "" {
+		hangup := make(chan os.Signal, 1)
+		signal.Notify(hangup, syscall.SIGHUP)
+		defer signal.Stop(hangup)
+		defer undo(loop(func(ctx context.Context) error { return reload(ctx, hangup, auth, log) }, fail))
+	}
 	listener, err := net.Listen("tcp", c.Listen)
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
@@ -92,6 +100,23 @@ func serve(ctx context.Context, fail context.CancelCauseFunc, c *config, stdout 
 	log.Info("started", "listen", listener.Addr().String(), "store", c.LedgerStore, "data", c.DataDir, "instance", instance, "sources", c.who())
 	fmt.Fprintf(stdout, "auditd listening on http://%s (data in %s, %s)\n", listener.Addr(), c.DataDir, c.who())
 	return serveHTTP(ctx, listener, handler, log)
+}
+
+// reload reads the sources file again whenever it is told to, until ctx ends. Requests go on meanwhile;
+// where the file is faulty, by the sources as they were.
+func reload(ctx context.Context, told <-chan os.Signal, auth *rest.Auth, log *slog.Logger) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-told:
+		}
+		if err := auth.Reload(); err != nil {
+			log.Error("the sources stay as they were", "error", err)
+			continue
+		}
+		log.Info("the sources were read again")
+	}
 }
 
 // endStreams ends the event streams of h when ctx ends; other requests are answered. Clients of a stream
