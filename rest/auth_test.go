@@ -23,11 +23,16 @@ func hashOf(token string) string {
 // sources writes a sources file and loads it.
 func sources(t *testing.T, text string) (*rest.Auth, error) {
 	t.Helper()
+	return sourcesAt(t, func() time.Time { return noon }, text)
+}
+
+func sourcesAt(t *testing.T, now func() time.Time, text string) (*rest.Auth, error) {
+	t.Helper()
 	file := filepath.Join(t.TempDir(), "sources.yaml")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return rest.LoadAuth(file, 24*time.Hour, func() time.Time { return noon })
+	return rest.LoadAuth(file, 24*time.Hour, now)
 }
 
 // some are a few sources; the tokens are the names of the keys with "token-" in front.
