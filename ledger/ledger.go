@@ -132,14 +132,16 @@ func (l *Ledger) Ingest(ctx context.Context, req Request, contractType string, e
 	results := make([]Result, len(events))
 	for from := 0; from < len(events); from += l.Chunk {
 		to := min(from+l.Chunk, len(events))
-		if err := l.ingest(ctx, req, contractType, events[from:to], results[from:to]); err != nil {
+		prepare := func(now int64) []draft { return l.prepare(req, contractType, events[from:to], now) }
+		if err := l.ingest(ctx, req, prepare, results[from:to]); err != nil {
 			return nil, err
 		}
 	}
 	return results, nil
 }
 
-func (l *Ledger) ingest(ctx context.Context, req Request, contractType string, events [][]byte, results []Result) error {
+// ingest takes what prepare makes of some events, as of now, the whole way.
+func (l *Ledger) ingest(ctx context.Context, req Request, prepare func(now int64) []draft, results []Result) error {
 	now, err := l.clock.now()
 	if err != nil {
 		return err
@@ -147,7 +149,7 @@ func (l *Ledger) ingest(ctx context.Context, req Request, contractType string, e
 	if err := l.repeats.room(); err != nil {
 		return err
 	}
-	drafts := l.prepare(req, contractType, events, now)
+	drafts := prepare(now)
 	if err := l.lookInWindow(ctx, drafts, now); err != nil {
 		return err
 	}
@@ -183,10 +185,9 @@ func (l *Ledger) prepare(req Request, contractType string, events [][]byte, now 
 		d := &drafts[i]
 		d.event, d.rejection = p.ev, rejection
 		d.event.ContractType = contractType
-		d.result = Result{Key: d.event.Key(), PayloadHash: d.event.PayloadHash}
-		d.result.HasKey = d.event.ContractID != "" && d.event.EventID != "" && d.event.Sequence >= 0
+		d.describe()
 		if !req.Source.allows(contractType, d.event.ContractID) {
-			d.rejection = reject(CodeTypeNotAllowed, "the source may not send events of this type for this contract", nil)
+			d.rejection = notAllowed()
 		}
 		var keyID string
 		if d.rejection == nil {
@@ -197,6 +198,16 @@ func (l *Ledger) prepare(req Request, contractType string, events [][]byte, now 
 		}
 	}
 	return drafts
+}
+
+// describe begins the result with what is known of the event.
+func (d *draft) describe() {
+	d.result = Result{Key: d.event.Key(), PayloadHash: d.event.PayloadHash}
+	d.result.HasKey = d.event.ContractID != "" && d.event.EventID != "" && d.event.Sequence >= 0
+}
+
+func notAllowed() *Rejection {
+	return reject(CodeTypeNotAllowed, "the source may not send events of this type for this contract", nil)
 }
 
 // entry makes the record of an event that was never seen, as of now. keyID says which key verified its
@@ -210,7 +221,8 @@ func (l *Ledger) entry(req Request, ev *Event, keyID string, now int64) *Entry {
 	}
 	e.Body = Body{
 		Payload: ev.Payload, Signature: ev.Signature, PayloadHash: ev.PayloadHash, RawHash: ev.RawHash,
-		Supersedes: Absent, Sanitized: ev.Sanitized, CorrelationID: req.CorrelationID, Traceparent: req.Traceparent, Salt: newSalt(),
+		Supersedes: Absent, Sanitized: ev.Sanitized, ChatJID: ev.ChatJID,
+		CorrelationID: req.CorrelationID, Traceparent: req.Traceparent, Salt: newSalt(),
 	}
 	if keyID != "" {
 		e.Body.Verdict, e.Body.KeyID = VerdictVerified, keyID
@@ -223,7 +235,9 @@ func (l *Ledger) entry(req Request, ev *Event, keyID string, now int64) *Entry {
 			e.Invalid = reject(CodeInvalidPayload, sentence(errs), errs)
 		}
 	}
-	e.OutOfTime = outOfTime(ev.Timestamp, now, l.MaxAge, l.MaxSkew)
+	if ev.Timestamp != Absent { // an envelope has none
+		e.OutOfTime = outOfTime(ev.Timestamp, now, l.MaxAge, l.MaxSkew)
+	}
 	if e.OutOfTime != nil && e.OutOfTime.Code == CodeTooOld && req.Source.AcceptLate {
 		e.OutOfTime, e.Body.Late = nil, true
 	}
@@ -366,7 +380,7 @@ func (l *Ledger) rejectionEntry(req Request, d *draft, now int64) *Entry {
 		Timestamp: ev.Timestamp, Generation: Absent, RecordedAt: now, Source: req.Source.Name, Code: d.rejection.Code,
 	}
 	e.Body = Body{
-		PayloadHash: ev.PayloadHash, RawHash: ev.RawHash, Supersedes: Absent, Sanitized: ev.Sanitized,
+		PayloadHash: ev.PayloadHash, RawHash: ev.RawHash, Supersedes: Absent, Sanitized: ev.Sanitized, ChatJID: ev.ChatJID,
 		CorrelationID: req.CorrelationID, Traceparent: req.Traceparent, Reason: d.rejection.Reason, Errors: d.rejection.Errors, Salt: newSalt(),
 	}
 	if ev.Payload != nil && d.result.HasKey {

@@ -43,15 +43,20 @@ func (s *server) postEvent(ctx context.Context, c *call, body []byte) (int, any,
 	if err != nil {
 		return 0, nil, err
 	}
-	s.metrics.count(results)
+	return s.single(results[0])
+}
+
+// single answers one event with its own status.
+func (s *server) single(r ledger.Result) (int, any, error) {
+	s.metrics.count([]ledger.Result{r})
 	status := http.StatusOK
-	switch results[0].Status {
+	switch r.Status {
 	case ledger.StatusAccepted:
 		status = http.StatusCreated
 	case ledger.StatusRejected:
-		status = itemStatus[results[0].Rejection.Code]
+		status = itemStatus[r.Rejection.Code]
 	}
-	return status, encoded(appendResult(nil, &results[0])), nil
+	return status, encoded(appendResult(nil, &r)), nil
 }
 
 // validate says what would become of a batch, and changes nothing.

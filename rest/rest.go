@@ -99,6 +99,7 @@ func (s *server) routes() http.Handler {
 	r.Post("/api/v1/events", s.post(s.postBatch))
 	r.Post("/api/v1/events/validate", s.post(s.validate))
 	r.Post("/api/v1/contracts/{contractId}/events", s.post(s.postEvent))
+	r.Post("/api/v1/envelopes", s.postEnvelope())
 	r.Group(func(r chi.Router) {
 		r.Use(s.require(RoleAuditor))
 		r.Get("/api/v1/stats", s.get(s.stats))

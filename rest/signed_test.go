@@ -30,8 +30,8 @@ const (
 func withSigners(t *testing.T) *service {
 	t.Helper()
 	t.Setenv("TEST_LEGACY_SECRET", legacyText)
-	c := &clock{t: noon}
-	auth, err := sourcesAt(t, c.now, `
+	var s *service
+	auth, err := sourcesAt(t, func() time.Time { return s.clock.now() }, `
 sources:
   - name: hooks
     role: collector
@@ -58,8 +58,7 @@ sources:
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newService(t, options{rest: rest.Config{Auth: auth}})
-	s.clock = c
+	s = newService(t, options{rest: rest.Config{Auth: auth}})
 	return s
 }
 

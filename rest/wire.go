@@ -68,6 +68,7 @@ var problems = map[string]struct {
 	"rate_limited":           {http.StatusTooManyRequests, "The source sends too much"},
 	"client_gone":            {statusClientGone, "The client went away"},
 	"internal":               {http.StatusInternalServerError, "Something went wrong here"},
+	"no_signing_source":      {http.StatusServiceUnavailable, "No source signs its requests"},
 	"busy":                   {http.StatusServiceUnavailable, "Too much is going on"},
 	"ledger_unavailable":     {http.StatusServiceUnavailable, "The ledger is not available"},
 	"not_caught_up":          {http.StatusServiceUnavailable, "The answer is not there yet"},
