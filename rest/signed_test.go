@@ -2,7 +2,9 @@ package rest_test
 
 import (
 	"bytes"
+	"crypto/ed25519"
 	"encoding/base64"
+	"fmt"
 	"io"
 	"net/http"
 	"strconv"
@@ -214,6 +216,43 @@ func TestRotationBetweenTries(t *testing.T) {
 		r := s.do("POST", "/api/v1/events", body, signedBy(t, []string{hookOld, hookNew}[i], key, noon, body))
 		if got := into[answer](t, r).Results[0].Status; got != want {
 			t.Errorf("with the key %s: got %s, want %s", key, got, want)
+		}
+	}
+}
+
+// Keys in the sources file check what events carry; the body of one that is refused is not even looked up.
+func TestSignedEvents(t *testing.T) {
+	public, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	auth, err := sources(t, `
+sources:
+  - name: leases
+    role: collector
+    keys: [{id: k, sha256: `+hashOf("token-k")+`}]
+    sign:
+      required: true
+      keys:
+        - {id: ed, ed25519: "`+base64.StdEncoding.EncodeToString(public)+`"}
+        - {id: mac, hmac: "`+hookOld+`"}
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newService(t, options{rest: rest.Config{Auth: auth}})
+	form := fmt.Sprintf(`{"contractId":"led-1","contractType":"lease_contract","eventId":"e-1","payload":{},"sequence":1,"timestamp":%d}`, noon.UnixMilli())
+	signature := base64.StdEncoding.EncodeToString(ed25519.Sign(private, []byte(form)))
+	body := func(signature string) string {
+		return fmt.Sprintf(`{"contractType":"lease_contract","eventId":"e-1","sequence":1,"timestamp":%d,"payload":{},"signature":%q}`, noon.UnixMilli(), signature)
+	}
+	for _, test := range []struct {
+		signature string
+		status    int
+	}{{"AAAA", 401}, {signature, 201}, {signature, 200}} {
+		r := s.do("POST", "/api/v1/contracts/led-1/events", body(test.signature), bearer("k"))
+		if r.status != test.status || test.status == 401 && into[result](t, r).Code != "invalid_signature" {
+			t.Errorf("got %d %s, want %d", r.status, r.body, test.status)
 		}
 	}
 }
