@@ -428,3 +428,60 @@ func TestRotationUnderLoad(t *testing.T) {
 		senders.Wait()
 	}
 }
+
+// A token in a URL is refused on every route, by name and without its value.
+func TestSecretsInURLs(t *testing.T) {
+	s := withSources(t)
+	for _, test := range []struct {
+		path   string
+		status int
+	}{
+		{"/api/v1/stats?access_token=token-a", 400},
+		{"/api/v1/stats?token=token-a", 400},
+		{"/api/v1/stats?apiKey=token-a", 400},
+		{"/api/v1/contracts?search=token-a", 200},
+		{"/api/v1/contracts?Authorization=Bearer%20token-a", 400},
+	} {
+		r := s.do("GET", test.path, "", bearer("a"))
+		if r.status != test.status || test.status == 400 && (into[problem](t, r).Code != "invalid_parameter" || !strings.Contains(string(r.body), "secret")) {
+			t.Errorf("%s: got %d %s, want %d", test.path, r.status, r.body, test.status)
+		}
+		if test.status == 400 && strings.Contains(string(r.body), "token-a") {
+			t.Errorf("%s: the answer holds the secret", test.path)
+		}
+	}
+	if strings.Contains(s.log.String(), "token-a") {
+		t.Error("the log holds the secret")
+	}
+}
+
+// Only a proxy that is trusted may say who the client is.
+func TestClientAddress(t *testing.T) {
+	for _, test := range []struct {
+		proxies []string
+		want    string
+	}{
+		{nil, `"client":"127.0.0.1"`},
+		{[]string{"10.0.0.0/8"}, `"client":"127.0.0.1"`},
+		{[]string{"127.0.0.0/8", "10.0.0.0/8"}, `"client":"198.51.100.7"`},
+	} {
+		s := newService(t, options{rest: rest.Config{TrustedProxies: test.proxies}})
+		s.do("GET", "/api/v1/stats", "", header("X-Forwarded-For", "203.0.113.9, 198.51.100.7, 10.1.2.3"), header("X-Real-IP", "203.0.113.9"), header("True-Client-IP", "203.0.113.9"))
+		if !waitFor(func() bool { return strings.Contains(s.log.String(), test.want) }) {
+			t.Errorf("proxies %v: the log lacks %s: %s", test.proxies, test.want, s.log)
+		}
+	}
+}
+
+// waitFor asks until it is so, at most a few seconds.
+func waitFor(so func() bool) bool {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for range 1000 {
+		if so() {
+			return true
+		}
+		<-tick.C
+	}
+	return false
+}

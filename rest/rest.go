@@ -41,6 +41,8 @@ type Config struct {
 	Timeout     time.Duration // of a request once its body is there; 15 s when 0
 	BodyTimeout time.Duration // in which a body must arrive; 30 s when 0
 
+	TrustedProxies []string // prefixes such as 10.0.0.0/8 of proxies whose X-Forwarded-For is believed; none: the peer is the client
+
 	MaxLag   int64                // records a projection may be behind and still be ready; 100,000 when 0
 	Checks   map[string]Check     // what /readyz asks besides the projections, by name
 	Extra    func(chi.Router)     // further routes for auditors
@@ -88,7 +90,7 @@ func or[T comparable](v, byDefault T) T {
 
 func (s *server) routes() http.Handler {
 	r := chi.NewRouter()
-	r.Use(s.observe, s.recoverPanics, middleware.GetHead)
+	r.Use(s.clientAddress(), s.observe, s.recoverPanics, s.refuseURLSecrets, middleware.GetHead)
 	r.NotFound(s.notFound)
 	r.MethodNotAllowed(s.methodNotAllowed(r))
 

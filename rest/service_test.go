@@ -94,7 +94,7 @@ func TestPayloadsStayOut(t *testing.T) {
 	} {
 		answers.Write(s.do("POST", "/api/v1/events", body).body)
 	}
-	r := s.do("GET", "/panic?token="+canary, "")
+	r := s.do("GET", "/panic?of="+canary, "")
 	if p := into[problem](t, r); r.status != 500 || p.Code != "internal" {
 		t.Errorf("panic: got %d %s", r.status, r.body)
 	}

@@ -47,7 +47,7 @@ func (l *lines) String() string {
 	return l.buf.String()
 }
 
-var address = regexp.MustCompile(`http://[0-9.]+:[0-9]+`)
+var address = regexp.MustCompile(`https?://[0-9.]+:[0-9]+`)
 
 // start runs the program in a data folder until the test ends, and waits until it listens.
 func start(t *testing.T, dir string, args ...string) *instance {
@@ -324,7 +324,7 @@ func TestHangup(t *testing.T) {
 	}
 	write("sources: [")
 	hangup(`"sources":"stale"`)
-	if !strings.Contains(p.log.String(), "the sources stay as they were") {
+	if !strings.Contains(p.log.String(), "a part stays as it was") {
 		t.Errorf("the log does not say that the file is faulty: %s", p.log)
 	}
 	write(fmt.Sprintf(good, sha256.Sum256([]byte("one"))) + fmt.Sprintf("  - {name: eyes, role: auditor, keys: [{id: k, sha256: %x}]}\n", sha256.Sum256([]byte("two"))))

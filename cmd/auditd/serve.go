@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -39,6 +40,10 @@ func serve(ctx context.Context, fail context.CancelCauseFunc, c *config, stdout 
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
 	auth, err := c.auth()
+	if err != nil {
+		return err
+	}
+	cert, err := c.loadCertificate()
 	if err != nil {
 		return err
 	}
@@ -85,37 +90,56 @@ func serve(ctx context.Context, fail context.CancelCauseFunc, c *config, stdout 
 	handler := rest.New(rest.Config{
 		Ledger: l, Projections: views, Auth: auth, MaxEvents: c.MaxEventsPerRequest, MaxBody: c.MaxBodyBytes,
 		Checks: map[string]rest.Check{"store": store.Healthy}, Registry: registry, Logger: log,
-		Extra: func(r chi.Router) { r.Handle("/graphql", endStreams(ctx, queries)) },
+		TrustedProxies: c.TrustedProxies,
+		Extra:          func(r chi.Router) { r.Handle("/graphql", endStreams(ctx, queries)) },
 	})
-	if c.SourcesFile != "" {
+	if parts := c.reloadable(auth, cert); len(parts) > 0 {
 		hangup := make(chan os.Signal, 1)
 		signal.Notify(hangup, syscall.SIGHUP)
 		defer signal.Stop(hangup)
-		defer undo(loop(func(ctx context.Context) error { return reload(ctx, hangup, auth, log) }, fail))
+		defer undo(loop(func(ctx context.Context) error { return reload(ctx, hangup, parts, log) }, fail))
 	}
 	listener, err := net.Listen("tcp", c.Listen)
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
+	scheme := "http"
+	if cert != nil {
+		scheme, listener = "https", tls.NewListener(listener, cert.config())
+	}
 	log.Info("started", "listen", listener.Addr().String(), "store", c.LedgerStore, "data", c.DataDir, "instance", instance, "sources", c.who())
-	fmt.Fprintf(stdout, "auditd listening on http://%s (data in %s, %s)\n", listener.Addr(), c.DataDir, c.who())
+	fmt.Fprintf(stdout, "auditd listening on %s://%s (data in %s, %s)\n", scheme, listener.Addr(), c.DataDir, c.who())
 	return serveHTTP(ctx, listener, handler, log)
 }
 
-// reload reads the sources file again whenever it is told to, until ctx ends. Requests go on meanwhile;
-// where the file is faulty, by the sources as they were.
-func reload(ctx context.Context, told <-chan os.Signal, auth *rest.Auth, log *slog.Logger) error {
+// reloadable are the parts that have files to be read again, by name.
+func (c *config) reloadable(auth *rest.Auth, cert *certificate) map[string]func() error {
+	parts := map[string]func() error{}
+	if c.SourcesFile != "" {
+		parts["sources"] = auth.Reload
+	}
+	if cert != nil {
+		parts["certificate"] = cert.Reload
+	}
+	return parts
+}
+
+// reload has each part read its files again whenever it is told to, until ctx ends. Requests go on
+// meanwhile; where a file is faulty, by what was in it before.
+func reload(ctx context.Context, told <-chan os.Signal, parts map[string]func() error, log *slog.Logger) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-told:
 		}
-		if err := auth.Reload(); err != nil {
-			log.Error("the sources stay as they were", "error", err)
-			continue
+		for name, again := range parts {
+			if err := again(); err != nil {
+				log.Error("a part stays as it was", "part", name, "error", err)
+				continue
+			}
+			log.Info("read again", "part", name)
 		}
-		log.Info("the sources were read again")
 	}
 }
 
