@@ -436,3 +436,20 @@ func FuzzQuery(f *testing.F) {
 		}
 	})
 }
+
+// A payload is shown as Config.Show says, also one that is asked for twice, and a rejected event has none.
+func TestWithheldPayloads(t *testing.T) {
+	h := open(t, graphql.Config{Show: func(_ context.Context, payload []byte) ([]byte, []string) {
+		if payload == nil {
+			return nil, nil
+		}
+		if strings.Contains(string(payload), "all") {
+			return nil, []string{""}
+		}
+		return []byte(`{"shown":true}`), []string{"/token"}
+	}})
+	h.send(t, "w-1", [3]string{"e-1", "1", `{"token":1}`}, [3]string{"e-2", "2", `{"all":1}`})
+	h.settled(t)
+	h.want(t, `{contract(id:"w-1"){history(order:ASC){edges{node{withheld payload again:payload}}}}}`, nil,
+		`{"contract":{"history":{"edges":[{"node":{"withheld":["/token"],"payload":{"shown":true},"again":{"shown":true}}},{"node":{"withheld":[""],"payload":null,"again":null}}]}}}`)
+}

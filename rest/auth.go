@@ -52,7 +52,7 @@ type Auth struct {
 type identity struct {
 	source           *ledger.Source // nil: nobody yet
 	role             Role
-	payloads         bool          // may read payloads as they are
+	payloads         string        // what it sees of them: payloadAll, payloadRedacted or payloadNone
 	requests, events *rate.Limiter // nil: no limit
 	scheme           Scheme
 	key              int // its place among the keys of the source, from 1
@@ -68,7 +68,7 @@ func (i identity) name() string {
 // LocalAuth takes every request as one of the source "local", which may do all. It is for a service
 // that only the own machine can reach. Keys are bound for window; 0 is for ever.
 func LocalAuth(window time.Duration) *Auth {
-	return &Auth{local: identity{source: &ledger.Source{Name: LocalSource, Window: window}, role: RoleAdmin, payloads: true}}
+	return &Auth{local: identity{source: &ledger.Source{Name: LocalSource, Window: window}, role: RoleAdmin, payloads: payloadAll}}
 }
 
 // LoadAuth reads a sources file. window holds for sources that name none. Errors name the line or

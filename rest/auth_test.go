@@ -254,6 +254,7 @@ func TestBadSourcesFiles(t *testing.T) {
 		"not a rate":                   {"sources: [{name: a, role: admin, rate: {events: .nan}, " + key + "}]", "source a: rate"},
 		"negative burst":               {"sources: [{name: a, role: admin, rate: {events: 1, burst: -1}, " + key + "}]", "source a: rate.burst"},
 		"payload right of a collector": {"sources: [{name: a, role: collector, payload: true, " + key + "}]", "source a: payload"},
+		"payload right of no kind":     {"sources: [{name: a, role: auditor, payload: maybe, " + key + "}]", "source a: payload"},
 		"sign without keys":            {"sources: [{name: a, role: admin, sign: {required: true}, " + key + "}]", "source a: sign.keys"},
 		"signing key of no kind":       {"sources: [{name: a, role: admin, sign: {keys: [{id: k}]}, " + key + "}]", "source a: sign.keys[0]: needs ed25519 or hmac"},
 		"short public key":             {"sources: [{name: a, role: admin, sign: {keys: [{id: k, ed25519: AAAA}]}, " + key + "}]", "source a: sign.keys[0].ed25519"},
@@ -484,4 +485,32 @@ func waitFor(so func() bool) bool {
 		<-tick.C
 	}
 	return false
+}
+
+// What an auditor sees of payloads, and what the answer says of the rest.
+func TestPayloadRights(t *testing.T) {
+	text := "sources:\n  - {name: boss, role: admin, keys: [{id: k, sha256: " + hashOf("token-boss") + "}]}\n"
+	for name, right := range map[string]string{"all": "payload: true, ", "usual": "", "redacted": "payload: redacted, ", "none": "payload: false, "} {
+		text += "  - {name: " + name + ", role: auditor, " + right + "keys: [{id: k, sha256: " + hashOf("token-"+name) + "}]}\n"
+	}
+	auth, err := sources(t, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newService(t, options{rest: rest.Config{Auth: auth}})
+	const whole = `{"amount":1,"card":[{"pin":1234}],"token":"zebra"}`
+	posted := into[answer](t, s.do("POST", "/api/v1/events", batch("lease_contract", event("c-1", "e-1", 1, whole)), bearer("boss")))
+	const redacted = `"payload":{"amount":1,"card":[{"pin":"[REDACTED]"}],"token":"[REDACTED]"},"withheld":["/card/0/pin","/token"]`
+	for name, want := range map[string]string{"boss": `"payload":` + whole + `}`, "all": `"payload":` + whole + `}`, "usual": `"payload":` + whole + `}`,
+		"redacted": redacted, "none": `"payload":null,"withheld":[""]`} {
+		for _, path := range []string{"/api/v1/contracts/c-1/history", "/api/v1/contracts/c-1/events/e-1/1"} {
+			r := s.do("GET", path+"?payload=true&atLeast="+posted.Position, "", bearer(name))
+			if r.status != 200 || !strings.Contains(string(r.body), want) {
+				t.Errorf("%s as %s: got %d %s, want %s", path, name, r.status, r.body, want)
+			}
+			if r := s.do("GET", path, "", bearer(name)); strings.Contains(string(r.body), "withheld") {
+				t.Errorf("%s as %s: something is withheld that was not asked for: %s", path, name, r.body)
+			}
+		}
+	}
 }

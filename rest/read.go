@@ -139,8 +139,9 @@ func (s *server) entries(ctx context.Context, entries []projections.Entry, withP
 		for i := range part {
 			line := newEntry(&part[i])
 			if withPayload {
-				line.Payload = payloadOf(payloads[i])
-				size += len(payloads[i])
+				shown, withheld := ShowPayload(ctx, payloads[i])
+				line.Payload, line.Withheld = payloadOf(shown), withheld
+				size += len(shown)
 			}
 			if size > most && len(lines) > 0 {
 				return lines, nil

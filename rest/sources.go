@@ -47,7 +47,7 @@ type SourceEntry struct {
 	Late          string     `yaml:"late,omitempty"`          // reject (when absent) or accept events over the age limit
 	Sequence      string     `yaml:"sequence,omitempty"`      // finding (when absent) or free: no findings of its sequences
 	Rate          *RateEntry `yaml:"rate,omitempty"`          // absent: no limit
-	Payload       *bool      `yaml:"payload,omitempty"`       // whether an auditor may read payloads as they are; true when absent
+	Payload       string     `yaml:"payload,omitempty"`       // what an auditor sees of payloads: true (when absent) all, redacted nothing that looks like a secret, false nothing
 	Sign          *SignEntry `yaml:"sign,omitempty"`          // signatures of single events; absent: they are stored unchecked
 }
 
@@ -318,12 +318,12 @@ func (e *SourceEntry) identity(rules sourceRules) (identity, error) {
 	if err != nil {
 		return identity{}, err
 	}
-	who := identity{source: src, role: e.Role, payloads: true}
-	if e.Payload != nil {
-		if e.Role != RoleAuditor {
-			return identity{}, errors.New("payload: is a right of auditors; a collector reads nothing, an admin all")
-		}
-		who.payloads = *e.Payload
+	who := identity{source: src, role: e.Role, payloads: or(e.Payload, payloadAll)}
+	switch {
+	case e.Payload != "" && e.Role != RoleAuditor:
+		return identity{}, errors.New("payload: is a right of auditors; a collector reads nothing, an admin all")
+	case !slices.Contains([]string{payloadAll, payloadRedacted, payloadNone}, who.payloads):
+		return identity{}, errors.New("payload: must be true, redacted or false")
 	}
 	if e.Rate != nil {
 		who.requests, who.events, err = e.Rate.limiters()

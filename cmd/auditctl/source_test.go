@@ -102,7 +102,7 @@ sources:
 	mustSource(t, file, "rotate", "eyes")
 	mustSource(t, file, "rotate", "leases", "--keep=1h")
 	got := read(t, file)
-	for _, want := range []string{"# who may write", "# the lease office", "# enough", "# of the old machine", "env:NOT_SET_HERE", "whsec_", "env:SIGN", "payload: false", "sequence: free", "burst: 200"} {
+	for _, want := range []string{"# who may write", "# the lease office", "# enough", "# of the old machine", "env:NOT_SET_HERE", "whsec_", "env:SIGN", `payload: "false"`, "sequence: free", "burst: 200"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q is gone: %s", want, got)
 		}
