@@ -4,14 +4,19 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/go-chi/chi/v5"
+
+	"github.com/talenttrust/auditledger/ledger"
 	"github.com/talenttrust/auditledger/rest"
 )
 
@@ -511,6 +516,111 @@ func TestPayloadRights(t *testing.T) {
 			if r := s.do("GET", path, "", bearer(name)); strings.Contains(string(r.body), "withheld") {
 				t.Errorf("%s as %s: something is withheld that was not asked for: %s", path, name, r.body)
 			}
+		}
+	}
+}
+
+// events is how many accepted and rejected events are stored.
+func (s *service) events(t *testing.T) (n int) {
+	t.Helper()
+	head, err := s.store.Head(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at := ledger.Position(1); at <= head; at++ {
+		recs, err := s.store.Read(t.Context(), []ledger.Position{at})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if kind := recs[0].Header.Type; kind == ledger.EventAccepted || kind == ledger.EventRejected {
+			n++
+		}
+	}
+	return n
+}
+
+// Every route for every kind of asker. A refusal leaves nothing behind but itself in the metrics.
+func TestEveryRoute(t *testing.T) {
+	auth, err := sources(t, some()+`  - name: signer
+    role: collector
+    contracts: ["777*"]
+    keys:
+      - {id: sig, webhookSecret: `+hookOld+`}
+      - {id: sig-past, webhookSecret: `+hookPast+`, expires: 2026-03-01T12:00:00Z}
+  - name: past
+    role: admin
+    keys: [{id: p, sha256: `+hashOf("token-past")+`, expires: 2026-03-01T12:00:00Z}]
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newService(t, options{rest: rest.Config{Auth: auth, Extra: func(r chi.Router) {
+		r.Get("/graphql", func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("{}")) })
+	}}})
+	const envelope, foreign = `{"type":"x","chat_jid":"777001","payload":{}}`, `{"type":"x","chat_jid":"888001","payload":{}}`
+	good, other := batch("lease_contract", event("led-1", "e-1", 1, `{}`)), batch("lease_contract", event("other", "e-1", 1, `{}`))
+	single := fmt.Sprintf(`{"contractType":"lease_contract","eventId":"e-2","sequence":2,"timestamp":%d,"payload":{}}`, noon.UnixMilli())
+	nobody := func(*http.Request) {}
+	sign := func(secret, id, body string) func(*http.Request) { return signedBy(t, secret, id, noon, body) }
+	type ask struct {
+		who        string
+		path, body string
+		as         func(*http.Request)
+		status     int
+		says       string
+	}
+	write := func(path, body, otherPath, otherBody string, right int, otherStatus int) []ask {
+		return []ask{
+			{"nobody", path, body, nobody, 401, "unauthenticated"}, {"expired", path, body, bearer("k3"), 401, "unauthenticated"},
+			{"wrong role", path, body, bearer("a"), 403, "forbidden"}, {"wrong contract", otherPath, otherBody, bearer("k1"), otherStatus, "contract_type_not_allowed"},
+			{"right", path, body, bearer("k1"), right, ""}, {"admin", path, body, bearer("b"), 200, ""},
+		}
+	}
+	routes := map[string][]ask{
+		"POST batch":    write("/api/v1/events", good, "/api/v1/events", other, 200, 200),
+		"POST validate": write("/api/v1/events/validate", good, "/api/v1/events/validate", other, 200, 200),
+		"POST single":   write("/api/v1/contracts/led-1/events", single, "/api/v1/contracts/other/events", single, 201, 403),
+		"POST envelopes": {
+			{"nobody", "/api/v1/envelopes", envelope, nobody, 401, "unauthenticated"}, {"a token", "/api/v1/envelopes", envelope, bearer("k1"), 401, "unauthenticated"},
+			{"expired", "/api/v1/envelopes", envelope, sign(hookPast, "sig-past", envelope), 401, "unauthenticated"},
+			{"wrong contract", "/api/v1/envelopes", foreign, sign(hookOld, "sig", foreign), 403, "contract_type_not_allowed"},
+			{"right", "/api/v1/envelopes", envelope, sign(hookOld, "sig", envelope), 201, ""},
+		},
+		"POST rebuild": {
+			{"nobody", "/api/v1/projections/stats/rebuild", "", nobody, 401, ""}, {"expired", "/api/v1/projections/stats/rebuild", "", bearer("past"), 401, ""},
+			{"collector", "/api/v1/projections/stats/rebuild", "", bearer("k1"), 403, ""}, {"auditor", "/api/v1/projections/stats/rebuild", "", bearer("a"), 403, ""},
+			{"right", "/api/v1/projections/stats/rebuild", "", bearer("b"), 202, ""},
+		},
+	}
+	for _, path := range []string{"/api/v1/stats", "/api/v1/contracts", "/api/v1/contracts/led-1/history?payload=true", "/api/v1/contracts/led-1/events/e-1/1", "/api/v1/projections", "/metrics", "/graphql"} {
+		routes["GET "+path] = []ask{
+			{"nobody", path, "", nobody, 401, ""}, {"expired", path, "", bearer("past"), 401, ""}, {"wrong role", path, "", bearer("k1"), 403, ""},
+			{"signed", path, "", sign(hookOld, "sig", ""), 401, ""}, {"right", path, "", bearer("a"), 200, ""},
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(routes)) { // reads before writes: none of them has found anything yet
+		method, _, _ := strings.Cut(name, " ")
+		for _, test := range routes[name] {
+			before := s.events(t)
+			r := s.do(method, test.path, test.body, test.as)
+			ok := r.status == test.status || test.who == "right" && method == "GET" && r.status == 404
+			if !ok || !strings.Contains(string(r.body), test.says) {
+				t.Errorf("%s as %s: got %d %s, want %d %s", name, test.who, r.status, r.body, test.status, test.says)
+			}
+			if r.status >= 400 && test.says != "contract_type_not_allowed" && s.events(t) != before {
+				t.Errorf("%s as %s: something was stored", name, test.who)
+			}
+		}
+	}
+	metrics := string(s.do("GET", "/metrics", "", bearer("a")).body)
+	for _, want := range []string{`auth_refusals_total{reason="expired"}`, `auth_refusals_total{reason="no_credentials"}`, `auth_refusals_total{reason="role"}`, `code="contract_type_not_allowed"`} {
+		if !strings.Contains(metrics, want) {
+			t.Errorf("metrics lack %s", want)
+		}
+	}
+	for _, secret := range []string{"token-", hookOld[6:], hookPast[6:], hashOf("token-k1")} {
+		if strings.Contains(s.log.String(), secret) || strings.Contains(metrics, secret) {
+			t.Error("a secret is in the log or in the metrics")
 		}
 	}
 }

@@ -336,3 +336,48 @@ func TestHangup(t *testing.T) {
 		t.Errorf("stop: %v", err)
 	}
 }
+
+// The rights of an auditor hold for GraphQL as well.
+func TestRightsInGraphQL(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "sources.yaml")
+	text := fmt.Sprintf("sources:\n  - {name: boss, role: admin, keys: [{id: k, sha256: %x}]}\n  - {name: eyes, role: auditor, payload: redacted, keys: [{id: k, sha256: %x}]}\n",
+		sha256.Sum256([]byte("boss")), sha256.Sum256([]byte("eyes")))
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, filepath.Join(t.TempDir(), "data"), "--sources-file="+file)
+	ask := func(token, path, body string) string {
+		t.Helper()
+		req, err := http.NewRequest("POST", p.url+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Authorization", "Bearer "+token)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		b, _ := io.ReadAll(resp.Body)
+		return string(b)
+	}
+	ask("boss", "/api/v1/events", strings.ReplaceAll(batchOf(1), `{"n":0}`, `{"n":0,"api_key":"zebra-5528"}`))
+	const query = `{"query":"{event(contractId:\"c-1\",eventId:\"e-0\",sequence:0){payload withheld}}"}`
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for late := time.Now().Add(10 * time.Second); !strings.Contains(ask("boss", "/graphql", query), "zebra-5528"); <-tick.C {
+		if time.Now().After(late) {
+			t.Fatalf("the event does not show: %s", ask("boss", "/graphql", query))
+		}
+	}
+	if got := ask("eyes", "/graphql", query); !strings.Contains(got, `"/api_key"`) || strings.Contains(got, "zebra-5528") || !strings.Contains(got, "[REDACTED]") {
+		t.Errorf("got %s, want the key withheld", got)
+	}
+	if err := p.end(t); err != nil {
+		t.Errorf("stop: %v", err)
+	}
+	if strings.Contains(p.log.String(), "zebra-5528") {
+		t.Error("a payload value is in the log")
+	}
+}
