@@ -47,9 +47,9 @@ type Config struct {
 	Epoch           string        // names the ledger in the ids of a subscription's events: without '-'
 	Logger          *slog.Logger  // slog.Default() when nil
 
-	// Show returns what the sender of a request may see of a payload, and the JSON pointers of what is
-	// withheld from it; "" is the whole payload. Everybody sees all when nil.
-	Show func(ctx context.Context, payload []byte) (shown []byte, withheld []string)
+	// Show returns what the sender of a request may see of an entry's payload, and the JSON pointers of
+	// what is withheld from it; "" is the whole payload. Everybody sees all when nil.
+	Show func(ctx context.Context, e *projections.Entry, payload []byte) (shown []byte, withheld []string, err error)
 }
 
 // Handler serves GraphQL over HTTP at any path, for GET and POST.
@@ -77,7 +77,9 @@ func New(c Config) (*Handler, error) {
 		c.Logger = slog.Default()
 	}
 	if c.Show == nil {
-		c.Show = func(_ context.Context, payload []byte) ([]byte, []string) { return payload, nil }
+		c.Show = func(_ context.Context, _ *projections.Entry, payload []byte) ([]byte, []string, error) {
+			return payload, nil, nil
+		}
 	}
 	schema, err := newSchema(&resolver{c.Query, c.Logger, c.Limits.Answer, c.Show})
 	if err != nil {

@@ -33,7 +33,7 @@ type resolver struct {
 	q      *projections.Query
 	log    *slog.Logger
 	answer int // bytes an answer may have
-	show   func(ctx context.Context, payload []byte) (shown []byte, withheld []string)
+	show   func(ctx context.Context, e *projections.Entry, payload []byte) (shown []byte, withheld []string, err error)
 }
 
 // codedError is shown to the client with its code.
@@ -168,8 +168,11 @@ func (r *resolver) see(run *run, e *entry) (*seen, error) {
 		if err != nil {
 			return nil, err
 		}
-		e.seen = new(seen)
-		e.seen.shown, e.seen.withheld = r.show(run.ctx, b)
+		shown, withheld, err := r.show(run.ctx, &e.Entry, b)
+		if err != nil {
+			return nil, err
+		}
+		e.seen = &seen{shown, withheld}
 	}
 	return e.seen, nil
 }

@@ -52,9 +52,10 @@ type Config struct {
 // Ledger takes events into a Store. It is safe for concurrent use. Run must be running.
 type Ledger struct {
 	Config
-	parsers sync.Pool
-	clock   clock
-	repeats repeats
+	parsers  sync.Pool
+	clock    clock
+	repeats  repeats
+	accesses accesses
 }
 
 // New checks the configuration and returns the ledger in its store.
@@ -81,7 +82,7 @@ func New(c Config) (*Ledger, error) {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
-	l := &Ledger{Config: c, repeats: newRepeats()}
+	l := &Ledger{Config: c, repeats: newRepeats(), accesses: accesses{pending: map[access]tally{}}}
 	l.clock.start(c.Now, c.Elapsed)
 	l.parsers.New = func() any { return &parser{strict: !c.Lax, maxPayload: c.MaxPayload} }
 	return l, nil

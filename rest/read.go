@@ -139,7 +139,10 @@ func (s *server) entries(ctx context.Context, entries []projections.Entry, withP
 		for i := range part {
 			line := newEntry(&part[i])
 			if withPayload {
-				shown, withheld := ShowPayload(ctx, payloads[i])
+				shown, withheld, err := s.show(ctx, &part[i], payloads[i])
+				if err != nil {
+					return nil, err
+				}
 				line.Payload, line.Withheld = payloadOf(shown), withheld
 				size += len(shown)
 			}

@@ -59,6 +59,7 @@ type server struct {
 	*decoders
 	query   *projections.Query
 	slots   chan struct{} // one token per request with a body
+	show    func(ctx context.Context, e *projections.Entry, payload []byte) (shown []byte, withheld []string, err error)
 	metrics metrics
 }
 
@@ -75,7 +76,7 @@ func New(c Config) http.Handler {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	s := &server{Config: c, decoders: newDecoders(), query: c.Projections.Query(), slots: make(chan struct{}, c.MaxInflight)}
+	s := &server{Config: c, decoders: newDecoders(), query: c.Projections.Query(), slots: make(chan struct{}, c.MaxInflight), show: ShowPayload(c.Ledger)}
 	s.metrics = s.newMetrics()
 	return s.routes()
 }

@@ -83,7 +83,7 @@ func serve(ctx context.Context, fail context.CancelCauseFunc, c *config, stdout 
 	if err != nil {
 		return err
 	}
-	queries, err := graphql.New(graphql.Config{Query: views.Query(), Epoch: id[:16], Logger: log, Show: rest.ShowPayload})
+	queries, err := graphql.New(graphql.Config{Query: views.Query(), Epoch: id[:16], Logger: log, Show: rest.ShowPayload(l)})
 	if err != nil {
 		return err
 	}
