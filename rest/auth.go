@@ -65,6 +65,14 @@ func (i identity) name() string {
 	return i.source.Name
 }
 
+// label is the name in a metric. People are not told apart there: they may be many.
+func (i identity) label() string {
+	if i.scheme == SchemeOIDC {
+		return string(SchemeOIDC)
+	}
+	return i.name()
+}
+
 // LocalAuth takes every request as one of the source "local", which may do all. It is for a service
 // that only the own machine can reach. Keys are bound for window; 0 is for ever.
 func LocalAuth(window time.Duration) *Auth {
@@ -100,7 +108,7 @@ func (a *Auth) read() (*snapshot, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sources file: %w", err)
 	}
-	rules := sourceRules{window: a.window, secret: followSecret(filepath.Dir(a.file))}
+	rules := sourceRules{now: a.now, window: a.window, secret: followSecret(filepath.Dir(a.file))}
 	if old := a.current.Load(); old != nil {
 		rules.before = old.names
 	}
@@ -146,6 +154,8 @@ func (a *Auth) identify(r *http.Request) (identity, error) {
 		}
 	}
 	switch {
+	case found == nil && known.issuer != nil && looksSigned(token):
+		return known.issuer.identify(r.Context(), token)
 	case found == nil:
 		return identity{}, unauthenticated("unknown")
 	case !found.live(now):
@@ -253,7 +263,7 @@ func (s *server) admit(x *exchange, who identity, role Role) error {
 		return &Problem{Code: "forbidden", Detail: fmt.Sprintf("this needs the role %s, the source has the role %s", role, who.role), refusal: "role"}
 	}
 	if who.scheme != "" {
-		s.metrics.uses.WithLabelValues(who.name(), string(who.scheme), fmt.Sprint(who.key)).Inc()
+		s.metrics.uses.WithLabelValues(who.label(), string(who.scheme), fmt.Sprint(who.key)).Inc()
 	}
 	return s.spend(who.requests, 1, "requests")
 }

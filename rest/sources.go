@@ -33,6 +33,7 @@ const (
 // SourcesFile is the form of a sources file, in YAML.
 type SourcesFile struct {
 	Sources []SourceEntry `yaml:"sources"`
+	OIDC    *OIDCEntry    `yaml:"oidc,omitempty"` // absent: no tokens of an issuer are taken
 }
 
 // SourceEntry is one source: a name for the record, what it may do, and what its events are held to.
@@ -108,6 +109,7 @@ type sourceRules struct {
 	window time.Duration                    // of sources that name none
 	secret func(ref string) (string, error) // what env: or file: names; nil: they are not looked at
 	before map[string]identity              // the sources as they were, by name
+	now    func() time.Time
 }
 
 // snapshot is what one reading of a sources file says.
@@ -115,6 +117,7 @@ type snapshot struct {
 	tokens  []tokenKey
 	signing []signingKey
 	names   map[string]identity
+	issuer  *issuer // nil: none
 }
 
 // keyOf is whose a key is, and until when.
@@ -166,6 +169,11 @@ func parseSources(text []byte, rules sourceRules) (*snapshot, error) {
 		}
 		if err != nil {
 			return nil, fmt.Errorf("source %s: %w", e.Name, err)
+		}
+	}
+	if file.OIDC != nil {
+		if s.issuer, err = file.OIDC.issuer(rules.now); err != nil {
+			return nil, fmt.Errorf("oidc.%w", err)
 		}
 	}
 	return s, nil
