@@ -48,6 +48,10 @@ type Config struct {
 	Streams         int           // subscriptions open at once, the others get 503; 64 when 0
 	Epoch           string        // names the ledger in the ids of a subscription's events: without '-'
 	Logger          *slog.Logger  // slog.Default() when nil
+
+	// Show returns what the sender of a request may see of an entry's payload, and the JSON pointers of
+	// what is withheld from it; "" is the whole payload. Everybody sees all when nil.
+	Show func(ctx context.Context, e *projections.Entry, payload []byte) (shown []byte, withheld []string, err error)
 }
 
 // Handler serves GraphQL over HTTP at any path, for GET and POST.
@@ -77,7 +81,12 @@ func New(c Config) (*Handler, error) {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
-	schema, err := newSchema(&resolver{c.Query, c.Logger, c.Limits.Answer})
+	if c.Show == nil {
+		c.Show = func(_ context.Context, _ *projections.Entry, payload []byte) ([]byte, []string, error) {
+			return payload, nil, nil
+		}
+	}
+	schema, err := newSchema(&resolver{c.Query, c.Logger, c.Limits.Answer, c.Show})
 	if err != nil {
 		return nil, fmt.Errorf("graphql schema: %w", err)
 	}

@@ -490,3 +490,17 @@ func FuzzQuery(f *testing.F) {
 		}
 	})
 }
+
+// A payload is shown as Config.Show says, also one that is asked for twice.
+func TestWithheldPayloads(t *testing.T) {
+	h := open(t, graphql.Config{Show: func(_ context.Context, e *projections.Entry, payload []byte) ([]byte, []string, error) {
+		if e.EventID == "e-2" {
+			return nil, []string{""}, nil
+		}
+		return []byte(`{"shown":true}`), []string{"/token"}, nil
+	}})
+	h.send(t, "w-1", [3]string{"e-1", "1", `{"token":1}`}, [3]string{"e-2", "2", `{"all":1}`})
+	h.settled(t)
+	h.want(t, `{contract(id:"w-1"){history(order:ASC){edges{node{withheld payload again:payload}}}}}`, nil,
+		`{"contract":{"history":{"edges":[{"node":{"withheld":["/token"],"payload":{"shown":true},"again":{"shown":true}}},{"node":{"withheld":[""],"payload":null,"again":null}}]}}}`)
+}

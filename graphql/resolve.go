@@ -33,6 +33,7 @@ type resolver struct {
 	q      *projections.Query
 	log    *slog.Logger
 	answer int // bytes an answer may have
+	show   func(ctx context.Context, e *projections.Entry, payload []byte) (shown []byte, withheld []string, err error)
 }
 
 // codedError is shown to the client with its code.
@@ -105,12 +106,19 @@ type entry struct {
 	projections.Entry
 	page *entries
 	i    int
+	seen *seen // nil until it was asked for; guarded by page.mu
+}
+
+// seen is what somebody may see of a payload, and what not.
+type seen struct {
+	shown    []byte
+	withheld []string
 }
 
 // entries are entries that were answered together.
 type entries struct {
 	all      []projections.Entry
-	mu       sync.Mutex // guards payloads
+	mu       sync.Mutex // guards payloads, and what the entries have seen
 	payloads map[int][]byte
 }
 
@@ -121,7 +129,7 @@ func onPage(all []projections.Entry) []*entry {
 	page := &entries{all: all, payloads: map[int][]byte{}}
 	out := make([]*entry, len(all))
 	for i := range all {
-		out[i] = &entry{all[i], page, i}
+		out[i] = &entry{Entry: all[i], page: page, i: i}
 	}
 	return out
 }
@@ -133,11 +141,46 @@ func alone(e *projections.Entry) any {
 	return onPage([]projections.Entry{*e})[0]
 }
 
-// payload reads the payloads around an entry and gives back the entry's own.
+// payload is what may be seen of an entry's payload.
 func (r *resolver) payload(run *run, e *entry) (any, error) {
+	seen, err := r.see(run, e)
+	if err != nil || seen.shown == nil {
+		return nil, err
+	}
+	return json.RawMessage(seen.shown), nil
+}
+
+// withheld is what may not be seen of it.
+func (r *resolver) withheld(run *run, e *entry) (any, error) {
+	seen, err := r.see(run, e)
+	if err != nil || seen.withheld == nil {
+		return []string{}, err
+	}
+	return seen.withheld, nil
+}
+
+// see reads an entry's payload once, whatever is asked of it.
+func (r *resolver) see(run *run, e *entry) (*seen, error) {
+	e.page.mu.Lock()
+	defer e.page.mu.Unlock()
+	if e.seen == nil {
+		b, err := r.stored(run, e)
+		if err != nil {
+			return nil, err
+		}
+		shown, withheld, err := r.show(run.ctx, &e.Entry, b)
+		if err != nil {
+			return nil, err
+		}
+		e.seen = &seen{shown, withheld}
+	}
+	return e.seen, nil
+}
+
+// stored reads the payloads around an entry and gives back the entry's own; nil where it has none. It is
+// called with the page's mu held.
+func (r *resolver) stored(run *run, e *entry) ([]byte, error) {
 	p := e.page
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	b, ok := p.payloads[e.i]
 	if !ok {
 		from := e.i - e.i%stretch
@@ -152,14 +195,11 @@ func (r *resolver) payload(run *run, e *entry) (any, error) {
 		}
 		b = p.payloads[e.i]
 	}
-	delete(p.payloads, e.i) // usually asked for once: what is answered need not be held twice
+	delete(p.payloads, e.i) // the entry keeps what is shown of it
 	if run.bytes > r.answer {
 		return nil, &codedError{"ANSWER_TOO_LARGE", fmt.Sprintf("the payloads are larger than %d bytes: ask for smaller pages", r.answer)}
 	}
-	if b == nil {
-		return nil, nil
-	}
-	return json.RawMessage(b), nil
+	return b, nil
 }
 
 // Node ids name what they stand for, so that they stay right for ever: base64url of "contract",

@@ -150,6 +150,7 @@ func (t *types) makeEntry() {
 				"sanitized":       t.of(required(graphql.Boolean), "Bytes that are no valid text were replaced.", func(e *projections.Entry) any { return e.Sanitized }),
 				"late":            t.of(required(graphql.Boolean), "Older than the age limit when it came.", func(e *projections.Entry) any { return e.Late }),
 				"payload":         field(r, jsonValue, "Null for a rejected event.", nil, func(run *run, e *entry, _ args) (any, error) { return r.payload(run, e) }),
+				"withheld":        field(r, required(graphql.NewList(required(graphql.String))), "JSON Pointers of what you have no right to see of the payload; an empty one is all of it.", nil, func(run *run, e *entry, _ args) (any, error) { return r.withheld(run, e) }),
 				"previous": field(r, t.entry, "The entry before in the contract's history, whatever the filter.", nil, func(run *run, e *entry, _ args) (any, error) {
 					previous, _, err := r.q.Neighbours(run.ctx, &e.Entry)
 					return alone(previous), err

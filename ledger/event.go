@@ -26,6 +26,7 @@ type Event struct {
 	PayloadHash  Hash
 	RawHash      Hash
 	Sanitized    bool
+	ChatJID      string // of an envelope
 }
 
 // Key is the deduplication key.
@@ -43,7 +44,7 @@ func (e *Event) LogValue() slog.Value {
 type parser struct {
 	strict     bool // unknown members are errors
 	maxPayload int  // bytes
-	array      bool // the payload may be an array too (envelopes)
+	envelope   bool // the text is an envelope (envelope.go)
 
 	decoder jsontext.Decoder
 	ev      Event
@@ -61,7 +62,11 @@ func (p *parser) parse(raw []byte) *Rejection {
 	if err != nil {
 		return rejectText(err)
 	}
-	p.fields(m)
+	if p.envelope {
+		p.envelopeFields(m)
+	} else {
+		p.fields(m)
+	}
 	received := len(m.payload)
 	if cleaned {
 		if sent, err := p.split(raw); err == nil {
@@ -80,9 +85,10 @@ func (p *parser) parse(raw []byte) *Rejection {
 	return nil
 }
 
-// members are the raw values of an event's members; nil where there is none.
+// members are the raw values of an event's or an envelope's members; nil where there is none.
 type members struct {
 	contractID, eventID, sequence, timestamp, payload, signature []byte
+	kind, chatJID                                                []byte // of an envelope, which has these two and payload
 	unknown                                                      []string
 }
 
@@ -106,7 +112,7 @@ func (p *parser) split(text []byte) (m members, err error) {
 		if err != nil {
 			return m, err
 		}
-		slot, name := m.slot(memberName(quoted))
+		slot, name := m.slot(memberName(quoted), p.envelope)
 		val, err := dec.ReadValue()
 		if err != nil {
 			return m, err
@@ -130,8 +136,11 @@ func (p *parser) split(text []byte) (m members, err error) {
 	return m, nil
 }
 
-// slot is where the value of the named member goes; nil for a name that events do not have.
-func (m *members) slot(name string) (*[]byte, string) {
+// slot is where the value of the named member goes; nil for a name that events, or envelopes, do not have.
+func (m *members) slot(name string, envelope bool) (*[]byte, string) {
+	if envelope {
+		return m.envelopeSlot(name)
+	}
 	switch name {
 	case "contractId":
 		return &m.contractID, name
@@ -153,7 +162,7 @@ func (m *members) slot(name string) (*[]byte, string) {
 func (p *parser) fields(m members) {
 	p.ev.ContractID = p.id("contractId", m.contractID)
 	p.ev.EventID = p.id("eventId", m.eventID)
-	if k := kindOf(m.payload); k != '{' && (!p.array || k != '[') {
+	if k := kindOf(m.payload); k != '{' {
 		p.wrong("payload", m.payload, "must be an object")
 	}
 	p.ev.Sequence = p.integer("sequence", m.sequence)
@@ -164,13 +173,17 @@ func (p *parser) fields(m members) {
 		}
 	}
 	p.ev.Timestamp = p.integer("timestamp", m.timestamp)
+	p.unknown(m, "is not a member of an event")
+}
+
+func (p *parser) unknown(m members, message string) {
 	if !p.strict {
 		return
 	}
 	seen := map[string]bool{}
 	for _, name := range m.unknown {
 		if !seen[name] {
-			p.wrong(name, []byte{}, "is not a member of an event")
+			p.wrong(name, []byte{}, message)
 		}
 		seen[name] = true
 	}

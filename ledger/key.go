@@ -48,6 +48,7 @@ const (
 	contractPrefix    = "contract-"
 	rejectionsPrefix  = "rejections-"
 	duplicatesPrefix  = "duplicates-"
+	accessPrefix      = "access-"
 	LedgerStream      = "ledger"
 	instanceMaxLength = 64
 )

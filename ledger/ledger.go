@@ -52,9 +52,10 @@ type Config struct {
 // Ledger takes events into a Store. It is safe for concurrent use. Run must be running.
 type Ledger struct {
 	Config
-	parsers sync.Pool
-	clock   clock
-	repeats repeats
+	parsers  sync.Pool
+	clock    clock
+	repeats  repeats
+	accesses accesses
 }
 
 // New checks the configuration and returns the ledger in its store.
@@ -81,7 +82,7 @@ func New(c Config) (*Ledger, error) {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
-	l := &Ledger{Config: c, repeats: newRepeats()}
+	l := &Ledger{Config: c, repeats: newRepeats(), accesses: accesses{pending: map[access]tally{}}}
 	l.clock.start(c.Now, c.Elapsed)
 	l.parsers.New = func() any { return &parser{strict: !c.Lax, maxPayload: c.MaxPayload} }
 	return l, nil
@@ -132,14 +133,16 @@ func (l *Ledger) Ingest(ctx context.Context, req Request, contractType string, e
 	results := make([]Result, len(events))
 	for from := 0; from < len(events); from += l.Chunk {
 		to := min(from+l.Chunk, len(events))
-		if err := l.ingest(ctx, req, contractType, events[from:to], results[from:to]); err != nil {
+		prepare := func(now int64) []draft { return l.prepare(req, contractType, events[from:to], now) }
+		if err := l.ingest(ctx, req, prepare, results[from:to]); err != nil {
 			return nil, err
 		}
 	}
 	return results, nil
 }
 
-func (l *Ledger) ingest(ctx context.Context, req Request, contractType string, events [][]byte, results []Result) error {
+// ingest takes what prepare makes of some events, as of now, the whole way.
+func (l *Ledger) ingest(ctx context.Context, req Request, prepare func(now int64) []draft, results []Result) error {
 	now, err := l.clock.now()
 	if err != nil {
 		return err
@@ -147,7 +150,7 @@ func (l *Ledger) ingest(ctx context.Context, req Request, contractType string, e
 	if err := l.repeats.room(); err != nil {
 		return err
 	}
-	drafts := l.prepare(req, contractType, events, now)
+	drafts := prepare(now)
 	if err := l.lookInWindow(ctx, drafts, now); err != nil {
 		return err
 	}
@@ -183,20 +186,34 @@ func (l *Ledger) prepare(req Request, contractType string, events [][]byte, now 
 		d := &drafts[i]
 		d.event, d.rejection = p.ev, rejection
 		d.event.ContractType = contractType
-		d.result = Result{Key: d.event.Key(), PayloadHash: d.event.PayloadHash}
-		d.result.HasKey = d.event.ContractID != "" && d.event.EventID != "" && d.event.Sequence >= 0
+		d.describe()
 		if !req.Source.allows(contractType, d.event.ContractID) {
-			d.rejection = reject(CodeTypeNotAllowed, "the source may not send events of this type for this contract", nil)
+			d.rejection = notAllowed()
+		}
+		var keyID string
+		if d.rejection == nil {
+			keyID, d.rejection = req.Source.Signing.check(&d.event)
 		}
 		if d.rejection == nil {
-			d.entry = l.entry(req, &d.event, now)
+			d.entry = l.entry(req, &d.event, keyID, now)
 		}
 	}
 	return drafts
 }
 
-// entry makes the record of an event that was never seen, as of now.
-func (l *Ledger) entry(req Request, ev *Event, now int64) *Entry {
+// describe begins the result with what is known of the event.
+func (d *draft) describe() {
+	d.result = Result{Key: d.event.Key(), PayloadHash: d.event.PayloadHash}
+	d.result.HasKey = d.event.ContractID != "" && d.event.EventID != "" && d.event.Sequence >= 0
+}
+
+func notAllowed() *Rejection {
+	return reject(CodeTypeNotAllowed, "the source may not send events of this type for this contract", nil)
+}
+
+// entry makes the record of an event that was never seen, as of now. keyID says which key verified its
+// signature, if one did.
+func (l *Ledger) entry(req Request, ev *Event, keyID string, now int64) *Entry {
 	e := &Entry{Window: req.Source.Window.Milliseconds()}
 	e.Header = Header{
 		V: Version, Type: EventAccepted, Stream: ContractStream(ev.ContractID),
@@ -205,7 +222,11 @@ func (l *Ledger) entry(req Request, ev *Event, now int64) *Entry {
 	}
 	e.Body = Body{
 		Payload: ev.Payload, Signature: ev.Signature, PayloadHash: ev.PayloadHash, RawHash: ev.RawHash,
-		Supersedes: Absent, Sanitized: ev.Sanitized, CorrelationID: req.CorrelationID, Traceparent: req.Traceparent, Salt: newSalt(),
+		Supersedes: Absent, Sanitized: ev.Sanitized, ChatJID: ev.ChatJID,
+		CorrelationID: req.CorrelationID, Traceparent: req.Traceparent, Salt: newSalt(),
+	}
+	if keyID != "" {
+		e.Body.Verdict, e.Body.KeyID = VerdictVerified, keyID
 	}
 	if req.Source.SequenceFree {
 		e.Body.SequencePolicy = SequenceFree
@@ -215,7 +236,9 @@ func (l *Ledger) entry(req Request, ev *Event, now int64) *Entry {
 			e.Invalid = reject(CodeInvalidPayload, sentence(errs), errs)
 		}
 	}
-	e.OutOfTime = outOfTime(ev.Timestamp, now, l.MaxAge, l.MaxSkew)
+	if ev.Timestamp != Absent { // an envelope has none
+		e.OutOfTime = outOfTime(ev.Timestamp, now, l.MaxAge, l.MaxSkew)
+	}
 	if e.OutOfTime != nil && e.OutOfTime.Code == CodeTooOld && req.Source.AcceptLate {
 		e.OutOfTime, e.Body.Late = nil, true
 	}
@@ -358,7 +381,7 @@ func (l *Ledger) rejectionEntry(req Request, d *draft, now int64) *Entry {
 		Timestamp: ev.Timestamp, Generation: Absent, RecordedAt: now, Source: req.Source.Name, Code: d.rejection.Code,
 	}
 	e.Body = Body{
-		PayloadHash: ev.PayloadHash, RawHash: ev.RawHash, Supersedes: Absent, Sanitized: ev.Sanitized,
+		PayloadHash: ev.PayloadHash, RawHash: ev.RawHash, Supersedes: Absent, Sanitized: ev.Sanitized, ChatJID: ev.ChatJID,
 		CorrelationID: req.CorrelationID, Traceparent: req.Traceparent, Reason: d.rejection.Reason, Errors: d.rejection.Errors, Salt: newSalt(),
 	}
 	if ev.Payload != nil && d.result.HasKey {

@@ -139,11 +139,12 @@ type Body struct {
 	Traceparent    string
 	Reason         string
 	Errors         []FieldError
-	Counts         []Count // of a DuplicatesCounted record
+	Counts         []Count // of a DuplicatesCounted or AccessRecorded record
 	Salt           [32]byte
 }
 
-// Count says that a record was met again: a duplicate of an accepted event, or the same rejection.
+// Count says that a record was met again: a duplicate of an accepted event, or the same rejection. In
+// an AccessRecorded record it says that the header's source read the record's payload.
 type Count struct {
 	Stream   string
 	Revision int64

@@ -1,9 +1,13 @@
 package ledger
 
 import (
+	"bytes"
+	"io"
 	"log/slog"
 	"strings"
 	"unicode"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // What stands in a log in the place of a payload and of a secret.
@@ -64,4 +68,38 @@ func Redact(_ []string, a slog.Attr) slog.Attr {
 		a.Value = slog.StringValue(redactedSecret)
 	}
 	return a
+}
+
+// RedactPayload returns a canonical payload in which the value of every member whose name looks like a
+// secret's is a marker, whatever the value is and however deep it stands, and the JSON pointers of these
+// members. All else is as it was, and the payload itself is not changed.
+func RedactPayload(payload []byte) (shown []byte, withheld []string, err error) {
+	dec := jsontext.NewDecoder(bytes.NewBuffer(payload))
+	var out bytes.Buffer
+	enc := jsontext.NewEncoder(&out)
+	for {
+		kind, n := dec.StackIndex(dec.StackDepth())
+		isName := kind == '{' && n%2 == 0
+		tok, err := dec.ReadToken()
+		if err == io.EOF {
+			return bytes.TrimSuffix(out.Bytes(), []byte("\n")), withheld, nil
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		secret := isName && tok.Kind() == '"' && SecretName(tok.String())
+		if err := enc.WriteToken(tok); err != nil {
+			return nil, nil, err
+		}
+		if !secret {
+			continue
+		}
+		withheld = append(withheld, string(dec.StackPointer()))
+		if err := dec.SkipValue(); err != nil {
+			return nil, nil, err
+		}
+		if err := enc.WriteToken(jsontext.String(redactedSecret)); err != nil {
+			return nil, nil, err
+		}
+	}
 }

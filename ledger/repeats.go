@@ -24,7 +24,7 @@ const (
 // a moment ago. Counts are held here until Run stores them as DuplicatesCounted records; a kill
 // loses those of the last second and nothing is ever counted twice.
 type repeats struct {
-	wake chan struct{} // holds one token while counts are pending
+	wake chan struct{} // holds one token while counts or accesses are pending
 
 	mu       sync.Mutex // guards all below
 	pending  map[target]tally
@@ -80,6 +80,11 @@ func (r *repeats) add(at target, t tally) {
 	had := r.pending[at]
 	r.pending[at] = tally{had.count + t.count, max(had.lastSeen, t.lastSeen)}
 	r.sum += t.count
+	r.awake()
+}
+
+// awake has Run store what is pending.
+func (r *repeats) awake() {
 	select {
 	case r.wake <- struct{}{}:
 	default:
@@ -118,17 +123,20 @@ func (l *Ledger) Pending() int64 {
 	return l.repeats.sum + l.repeats.flushing
 }
 
-// Run stores the counts of repeated events until ctx ends, and then once more. The store must be
-// open until it returns.
+// Run stores the counts of repeated events, and who read payloads, until ctx ends, and then once more.
+// The store must be open until it returns.
 func (l *Ledger) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return l.flushRepeats(ctx)
+			return errors.Join(l.flushRepeats(ctx), l.flushAccesses(ctx))
 		case <-l.repeats.wake:
 		}
 		if err := l.flushRepeats(ctx); err != nil {
 			l.Logger.Warn("counts of repeated events wait to be stored", "pending", l.Pending(), "error", err)
+		}
+		if err := l.flushAccesses(ctx); err != nil {
+			l.Logger.Warn("reads of payloads wait to be recorded", "error", err)
 		}
 		select {
 		case <-ctx.Done():

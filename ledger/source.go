@@ -10,6 +10,9 @@ type Source struct {
 	AcceptLate   bool          // events older than the age limit are stored and marked late
 	SequenceFree bool          // gaps, repeats and regressions of its sequences are no findings
 
+	// Signing has the keys for signatures of single events; nil: they are stored unchecked.
+	Signing *Signing
+
 	// Allows reports whether the source may send events of the type for the contract; nil allows all.
 	// An empty contractID is one that could not be read: then the type alone decides.
 	Allows func(contractType, contractID string) bool

@@ -296,6 +296,7 @@ type entry struct {
 	Sanitized        bool           `json:"sanitized"`
 	Late             bool           `json:"late"`
 	Payload          jsontext.Value `json:"payload,omitzero"`
+	Withheld         []string       `json:"withheld,omitzero"` // JSON pointers; "" is the whole payload
 }
 
 func newEntry(e *projections.Entry) entry {

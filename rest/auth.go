@@ -1,21 +1,22 @@
 package rest
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"crypto/subtle"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
+	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/goccy/go-yaml"
+	"golang.org/x/time/rate"
 
 	"github.com/talenttrust/auditledger/ledger"
 )
@@ -36,15 +37,25 @@ const LocalSource = "local"
 
 // Auth knows the sources and their keys. It is safe for concurrent use.
 type Auth struct {
+	file    string
+	window  time.Duration
 	now     func() time.Time
-	current atomic.Pointer[[]sourceKey] // nil: everybody is the local source
+	current atomic.Pointer[snapshot] // nil: everybody is the local source
 	local   identity
+
+	reloading       sync.Mutex // held while the file is read and its snapshot put in place
+	stale           atomic.Bool
+	reloaded, stays atomic.Int64 // readings of the file that took effect, and that did not
 }
 
-// identity is who sends a request.
+// identity is who sends a request, and what with.
 type identity struct {
-	source *ledger.Source // nil: nobody yet
-	role   Role
+	source           *ledger.Source // nil: nobody yet
+	role             Role
+	payloads         string        // what it sees of them: payloadAll, payloadRedacted or payloadNone
+	requests, events *rate.Limiter // nil: no limit
+	scheme           Scheme
+	key              int // its place among the keys of the source, from 1
 }
 
 func (i identity) name() string {
@@ -54,60 +65,166 @@ func (i identity) name() string {
 	return i.source.Name
 }
 
-// sourceKey is one bearer token of a source.
-type sourceKey struct {
-	hash    [sha256.Size]byte // of the token
-	expires time.Time         // zero: never
-	of      identity
+// label is the name in a metric. People are not told apart there: they may be many.
+func (i identity) label() string {
+	if i.scheme == SchemeOIDC {
+		return string(SchemeOIDC)
+	}
+	return i.name()
 }
 
 // LocalAuth takes every request as one of the source "local", which may do all. It is for a service
 // that only the own machine can reach. Keys are bound for window; 0 is for ever.
 func LocalAuth(window time.Duration) *Auth {
-	return &Auth{local: identity{&ledger.Source{Name: LocalSource, Window: window}, RoleAdmin}}
+	return &Auth{local: identity{source: &ledger.Source{Name: LocalSource, Window: window}, role: RoleAdmin, payloads: payloadAll}}
 }
 
 // LoadAuth reads a sources file. window holds for sources that name none. Errors name the line or
 // the source, and the rule.
 func LoadAuth(file string, window time.Duration, now func() time.Time) (*Auth, error) {
-	text, err := os.ReadFile(file)
+	a := &Auth{file: file, window: window, now: now}
+	return a, a.Reload()
+}
+
+// Reload reads the sources file again. A request is judged by the file as it was when it began or by
+// the new one, never by a mixture. With an error the sources stay as they were. What a source has used
+// of its rate counts on while the rate is the same.
+func (a *Auth) Reload() error {
+	a.reloading.Lock()
+	defer a.reloading.Unlock()
+	next, err := a.read()
+	a.stale.Store(err != nil)
+	if err != nil {
+		a.stays.Add(1)
+		return err
+	}
+	a.current.Store(next)
+	a.reloaded.Add(1)
+	return nil
+}
+
+func (a *Auth) read() (*snapshot, error) {
+	text, err := os.ReadFile(a.file)
 	if err != nil {
 		return nil, fmt.Errorf("sources file: %w", err)
 	}
-	keys, err := parseSources(text, window)
-	if err != nil {
-		return nil, fmt.Errorf("sources file %s: %w", file, err)
+	rules := sourceRules{now: a.now, window: a.window, secret: followSecret(filepath.Dir(a.file))}
+	if old := a.current.Load(); old != nil {
+		rules.before = old.names
 	}
-	a := &Auth{now: now}
-	a.current.Store(&keys)
-	return a, nil
+	next, err := parseSources(text, rules)
+	if err != nil {
+		return nil, fmt.Errorf("sources file %s: %w", a.file, err)
+	}
+	return next, nil
 }
 
-// errUnauthenticated does not say what was wrong: only the owner of a key should know.
-var errUnauthenticated = problem("unauthenticated", "a valid bearer token is needed")
+// state is what /readyz says of the sources.
+func (a *Auth) state() string {
+	switch {
+	case a.current.Load() == nil:
+		return "loopback_only"
+	case a.stale.Load():
+		return "stale"
+	}
+	return "ok"
+}
 
-// identify says who sends the request.
+// unauthenticated does not say what was wrong: only the owner of a key should know. reason is for the
+// metrics alone.
+func unauthenticated(reason string) *Problem {
+	return &Problem{Code: "unauthenticated", Detail: "a valid bearer token or signature is needed", refusal: reason}
+}
+
+// identify says who sends a request that has a bearer token.
 func (a *Auth) identify(r *http.Request) (identity, error) {
-	keys := a.current.Load()
-	if keys == nil {
+	known := a.current.Load()
+	if known == nil {
 		return a.local, checkLoopback(r.Host)
 	}
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") || token == "" || len(r.Header.Values("Authorization")) > 1 {
-		return identity{}, errUnauthenticated
+		return identity{}, unauthenticated("no_credentials")
 	}
 	hash, now := sha256.Sum256([]byte(token)), a.now()
-	var who identity
-	for i := range *keys { // all of them, so that the time taken tells nothing
-		k := &(*keys)[i]
-		if subtle.ConstantTimeCompare(hash[:], k.hash[:]) == 1 && (k.expires.IsZero() || now.Before(k.expires)) {
-			who = k.of
+	var found *tokenKey
+	for i := range known.tokens { // all of them, so that the time taken tells nothing
+		if k := &known.tokens[i]; subtle.ConstantTimeCompare(hash[:], k.hash[:]) == 1 {
+			found = k
 		}
 	}
-	if who.source == nil {
-		return identity{}, errUnauthenticated
+	switch {
+	case found == nil && known.issuer != nil && looksSigned(token):
+		return known.issuer.identify(r.Context(), token)
+	case found == nil:
+		return identity{}, unauthenticated("unknown")
+	case !found.live(now):
+		return identity{}, unauthenticated("expired")
 	}
-	return who, nil
+	return found.of, nil
+}
+
+// schemeOf is the scheme of the signature that a request has; "" when it has none. One that has an
+// Authorization header is judged by that alone.
+func schemeOf(h http.Header) Scheme {
+	switch {
+	case h.Get(HeaderWebhookSignature) != "":
+		return SchemeWebhook
+	case h.Get(HeaderSignature) != "":
+		return SchemeLegacy
+	}
+	return ""
+}
+
+// canSign reports whether there is a source that may send signed requests now.
+func (a *Auth) canSign() bool {
+	known := a.current.Load()
+	if known == nil {
+		return false
+	}
+	now := a.now()
+	for i := range known.signing {
+		if k := &known.signing[i]; k.live(now) && k.of.role.may(RoleCollector) {
+			return true
+		}
+	}
+	return false
+}
+
+// verify says who signed a body, as it was sent. X-Key-Id, where it is given, names the one key that is
+// asked; without it every key of the scheme is.
+func (a *Auth) verify(h http.Header, body []byte) (identity, error) {
+	known, scheme, now := a.current.Load(), schemeOf(h), a.now()
+	if known == nil || len(h.Values(HeaderKeyID)) > 1 {
+		return identity{}, unauthenticated("signature")
+	}
+	id, why := h.Get(HeaderKeyID), errors.New("no key of this scheme")
+	if id != "" {
+		why = errors.New("no such key of this scheme")
+	}
+	for i := range known.signing {
+		k := &known.signing[i]
+		if k.scheme != scheme || id != "" && k.id != id {
+			continue
+		}
+		if why = k.verify(h, body, now); why != nil {
+			continue
+		}
+		if !k.live(now) {
+			return identity{}, unauthenticated("expired")
+		}
+		return k.of, nil
+	}
+	p := unauthenticated("signature")
+	p.cause = why
+	return identity{}, p
+}
+
+func (k *signingKey) verify(h http.Header, body []byte, now time.Time) error {
+	if k.scheme == SchemeWebhook {
+		return VerifyWebhook([]Secret{k.secret}, h, body, now)
+	}
+	return VerifyLegacy([]Secret{k.secret}, h, body)
 }
 
 // checkLoopback refuses what was not addressed to this machine by a name of its own: without it, a page
@@ -127,13 +244,11 @@ func (s *server) require(role Role) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			who, err := s.Auth.identify(r)
+			if err == nil {
+				err = s.admit(exchangeOf(r.Context()), who, role)
+			}
 			if err != nil {
 				s.fail(w, r, err)
-				return
-			}
-			exchangeOf(r.Context()).caller = who
-			if !who.role.may(role) {
-				s.fail(w, r, problem("forbidden", fmt.Sprintf("this needs the role %s, the source has the role %s", role, who.role)))
 				return
 			}
 			next.ServeHTTP(w, r)
@@ -141,192 +256,41 @@ func (s *server) require(role Role) func(http.Handler) http.Handler {
 	}
 }
 
-// sourcesFile is the form of a sources file.
-type sourcesFile struct {
-	Sources []sourceEntry `yaml:"sources"`
+// admit notes who sends a request, and refuses what the source may not do or does too often.
+func (s *server) admit(x *exchange, who identity, role Role) error {
+	x.caller = who
+	if !who.role.may(role) {
+		return &Problem{Code: "forbidden", Detail: fmt.Sprintf("this needs the role %s, the source has the role %s", role, who.role), refusal: "role"}
+	}
+	if who.scheme != "" {
+		s.metrics.uses.WithLabelValues(who.label(), string(who.scheme), fmt.Sprint(who.key)).Inc()
+	}
+	return s.spend(who.requests, 1, "requests")
 }
 
-type sourceEntry struct {
-	Name          string     `yaml:"name"`          // 1 to 64 characters of the id alphabet
-	Role          Role       `yaml:"role"`          // collector, auditor or admin
-	Keys          []keyEntry `yaml:"keys"`          // at least one
-	Contracts     []string   `yaml:"contracts"`     // patterns of contractIds it may send; none: all
-	ContractTypes []string   `yaml:"contractTypes"` // patterns of types it may send; none: all
-	Window        *string    `yaml:"window"`        // how long a key is bound: 24h; 0 is for ever; IDEMPOTENCY_TTL when absent
-	Late          string     `yaml:"late"`          // reject (when absent) or accept events over the age limit
-	Sequence      string     `yaml:"sequence"`      // finding (when absent) or free: no findings of its sequences
+// spend takes n from a limit, and refuses when it does not have so much now. More than it can ever
+// have at once is taken as all of it.
+func (s *server) spend(limit *rate.Limiter, n int, what string) error {
+	if limit == nil {
+		return nil
+	}
+	now := s.Now()
+	r := limit.ReserveN(now, min(n, limit.Burst()))
+	wait := r.DelayFrom(now)
+	if wait == 0 {
+		return nil
+	}
+	r.CancelAt(now)
+	return &Problem{
+		Code: "rate_limited", Detail: fmt.Sprintf("the source sends more than %g %s per second", limit.Limit(), what),
+		RetryAfter: int(min(math.Ceil(wait.Seconds()), 3600)), refusal: "rate",
+	}
 }
 
-type keyEntry struct {
-	ID      string  `yaml:"id"`      // 1 to 64 characters of the id alphabet, one of its source
-	SHA256  string  `yaml:"sha256"`  // of the bearer token, 64 hex digits
-	Expires *string `yaml:"expires"` // RFC 3339; absent: never
-}
-
-// parseSources reads the text of a sources file.
-func parseSources(text []byte, window time.Duration) ([]sourceKey, error) {
-	file, err := decodeSources(text)
-	if err != nil {
-		return nil, err
+// whyRefused logs why a signature was refused, which its sender is not told.
+func (s *server) whyRefused(c *call, err error) {
+	var p *Problem
+	if errors.As(err, &p) && p.cause != nil {
+		s.Logger.LogAttrs(c.Context(), slog.LevelInfo, "signature refused", slog.Any("error", p.cause), slog.String("requestId", c.id))
 	}
-	if len(file.Sources) == 0 {
-		return nil, errors.New("sources: at least one is needed")
-	}
-	var keys []sourceKey
-	names, owners := map[string]bool{}, map[[sha256.Size]byte]string{}
-	for i, entry := range file.Sources {
-		if !ledger.ValidID(entry.Name, 64) {
-			return nil, fmt.Errorf("sources[%d].name: must be 1 to 64 characters of A-Z a-z 0-9 _ - . @", i)
-		}
-		if names[entry.Name] {
-			return nil, fmt.Errorf("source %s: is there twice", entry.Name)
-		}
-		names[entry.Name] = true
-		own, err := entry.keys(window)
-		if err != nil {
-			return nil, fmt.Errorf("source %s: %w", entry.Name, err)
-		}
-		for _, k := range own {
-			if other, taken := owners[k.hash]; taken {
-				return nil, fmt.Errorf("source %s: has a key that %s has too", entry.Name, other)
-			}
-			owners[k.hash] = entry.Name
-		}
-		keys = append(keys, own...)
-	}
-	return keys, nil
-}
-
-// decodeSources reads the YAML. Members that are not known are errors, with their line.
-func decodeSources(text []byte) (file sourcesFile, err error) {
-	defer func() {
-		if recover() != nil { // the decoder gives up on some tags in this way
-			err = errors.New("is not YAML of plain mappings, lists and scalars")
-		}
-	}()
-	err = yaml.NewDecoder(bytes.NewReader(text), yaml.Strict()).Decode(&file)
-	if err != nil && err != io.EOF { // EOF: it is empty
-		return file, errors.New(yaml.FormatError(err, false, false)) // without the lines around it
-	}
-	return file, nil
-}
-
-// keys checks an entry and returns its keys.
-func (e *sourceEntry) keys(window time.Duration) ([]sourceKey, error) {
-	who, err := e.identity(window)
-	if err != nil {
-		return nil, err
-	}
-	if len(e.Keys) == 0 {
-		return nil, errors.New("keys: at least one is needed")
-	}
-	var keys []sourceKey
-	ids := map[string]bool{}
-	for i, k := range e.Keys {
-		if !ledger.ValidID(k.ID, 64) {
-			return nil, fmt.Errorf("keys[%d].id: must be 1 to 64 characters of A-Z a-z 0-9 _ - . @", i)
-		}
-		if ids[k.ID] {
-			return nil, fmt.Errorf("keys[%d].id: %s is there twice", i, k.ID)
-		}
-		ids[k.ID] = true
-		key, err := k.key()
-		if err != nil {
-			return nil, fmt.Errorf("keys[%d].%w", i, err)
-		}
-		key.of = who
-		keys = append(keys, key)
-	}
-	return keys, nil
-}
-
-func (k *keyEntry) key() (key sourceKey, err error) {
-	hash, err := hex.DecodeString(k.SHA256)
-	if err != nil || len(hash) != sha256.Size {
-		return key, errors.New("sha256: must be the 64 hex digits of the SHA-256 of the bearer token")
-	}
-	key.hash = [sha256.Size]byte(hash)
-	if k.Expires != nil {
-		if key.expires, err = time.Parse(time.RFC3339, *k.Expires); err != nil {
-			return key, errors.New("expires: must be a time such as 2026-12-31T00:00:00Z")
-		}
-	}
-	return key, nil
-}
-
-func (e *sourceEntry) identity(window time.Duration) (identity, error) {
-	if e.Role != RoleCollector && e.Role != RoleAuditor && e.Role != RoleAdmin {
-		return identity{}, errors.New("role: must be collector, auditor or admin")
-	}
-	src := &ledger.Source{Name: e.Name, Window: window}
-	if e.Window != nil {
-		d, err := time.ParseDuration(*e.Window)
-		if err != nil || d < 0 || d != d.Truncate(time.Millisecond) {
-			return identity{}, errors.New("window: must be a duration of whole milliseconds such as 24h, or 0 for ever")
-		}
-		src.Window = d
-	}
-	switch e.Late {
-	case "", "reject":
-	case "accept":
-		src.AcceptLate = true
-	default:
-		return identity{}, errors.New("late: must be reject or accept")
-	}
-	switch e.Sequence {
-	case "", "finding":
-	case "free":
-		src.SequenceFree = true
-	default:
-		return identity{}, errors.New("sequence: must be finding or free")
-	}
-	for name, patterns := range map[string][]string{"contracts": e.Contracts, "contractTypes": e.ContractTypes} {
-		if patterns != nil && len(patterns) == 0 {
-			return identity{}, fmt.Errorf("%s: is empty; leave it out to allow all", name)
-		}
-		for i, p := range patterns {
-			if !ledger.ValidID(strings.ReplaceAll(p, "*", "-"), ledger.MaxIDLen) {
-				return identity{}, fmt.Errorf("%s[%d]: must be 1 to 255 characters of A-Z a-z 0-9 _ - . @ and *", name, i)
-			}
-		}
-	}
-	if len(e.Contracts) > 0 || len(e.ContractTypes) > 0 {
-		src.Allows = e.allows
-	}
-	return identity{src, e.Role}, nil
-}
-
-// allows reports whether the patterns allow events of the type for the contract. Where the id could
-// not be read, the type alone decides.
-func (e *sourceEntry) allows(contractType, contractID string) bool {
-	return fitsAny(e.ContractTypes, contractType) && (contractID == "" || fitsAny(e.Contracts, contractID))
-}
-
-// fitsAny reports whether one of the patterns matches s; no patterns at all match everything.
-func fitsAny(patterns []string, s string) bool {
-	for _, p := range patterns {
-		if fits(p, s) {
-			return true
-		}
-	}
-	return len(patterns) == 0
-}
-
-// fits reports whether s is the pattern, in which every * stands for any number of characters.
-func fits(pattern, s string) bool {
-	parts := strings.Split(pattern, "*")
-	last := len(parts) - 1
-	if last == 0 {
-		return pattern == s
-	}
-	s, ok := strings.CutPrefix(s, parts[0])
-	if !ok {
-		return false
-	}
-	for _, part := range parts[1:last] {
-		if _, s, ok = strings.Cut(s, part); !ok {
-			return false
-		}
-	}
-	return strings.HasSuffix(s, parts[last])
 }

@@ -49,6 +49,24 @@ func (s *server) readBody(c *call, buf *bytes.Buffer) error {
 	return nil
 }
 
+// readSigned reads the body as it was sent into sent, finds out who signed it, and leaves it to be
+// read again. The signature is over these bytes: a compressed body is signed compressed.
+func (s *server) readSigned(c *call, sent *bytes.Buffer) error {
+	if c.ContentLength > s.MaxBody {
+		return s.tooLarge()
+	}
+	if _, err := sent.ReadFrom(http.MaxBytesReader(c.w, c.Body, s.MaxBody)); err != nil {
+		return s.bodyProblem(err)
+	}
+	who, err := s.Auth.verify(c.Header, sent.Bytes())
+	if err != nil {
+		s.whyRefused(c, err)
+		return err
+	}
+	c.Body = io.NopCloser(bytes.NewReader(sent.Bytes()))
+	return s.admit(c.exchange, who, RoleCollector)
+}
+
 // timeBody gives a request's body its time, and none to what comes after it: a connection on which
 // nothing more is to be read is only watched for its end, however long an answer takes. The deadline
 // stays where the body was not read, for the server reads on before it answers.

@@ -28,7 +28,7 @@ func (s *server) readyz(w http.ResponseWriter, r *http.Request) {
 	answer := struct {
 		Status string            `json:"status"`
 		Checks map[string]string `json:"checks"`
-	}{"ready", map[string]string{}}
+	}{"ready", map[string]string{"sources": s.Auth.state()}} // sources that stay as they were do their work
 	status := http.StatusOK
 	checks := map[string]Check{"projections": s.projectionsReady}
 	maps.Copy(checks, s.Checks)

@@ -16,6 +16,9 @@ import (
 // postBatch stores the events of a batch.
 func (s *server) postBatch(ctx context.Context, c *call, body []byte) (int, any, error) {
 	b, err := parseBatch(body, s.MaxEvents)
+	if err == nil {
+		err = s.spend(c.caller.events, len(b.events), "events")
+	}
 	if err != nil {
 		return 0, nil, err
 	}
@@ -30,6 +33,9 @@ func (s *server) postBatch(ctx context.Context, c *call, body []byte) (int, any,
 // postEvent stores one event of the contract in the path. The answer's status is the event's.
 func (s *server) postEvent(ctx context.Context, c *call, body []byte) (int, any, error) {
 	contractType, event, err := parseSingle(body, c.param("contractId"))
+	if err == nil {
+		err = s.spend(c.caller.events, 1, "events")
+	}
 	if err != nil {
 		return 0, nil, err
 	}
@@ -37,20 +43,28 @@ func (s *server) postEvent(ctx context.Context, c *call, body []byte) (int, any,
 	if err != nil {
 		return 0, nil, err
 	}
-	s.metrics.count(results)
+	return s.single(results[0])
+}
+
+// single answers one event with its own status.
+func (s *server) single(r ledger.Result) (int, any, error) {
+	s.metrics.count([]ledger.Result{r})
 	status := http.StatusOK
-	switch results[0].Status {
+	switch r.Status {
 	case ledger.StatusAccepted:
 		status = http.StatusCreated
 	case ledger.StatusRejected:
-		status = itemStatus[results[0].Rejection.Code]
+		status = itemStatus[r.Rejection.Code]
 	}
-	return status, encoded(appendResult(nil, &results[0])), nil
+	return status, encoded(appendResult(nil, &r)), nil
 }
 
 // validate says what would become of a batch, and changes nothing.
 func (s *server) validate(ctx context.Context, c *call, body []byte) (int, any, error) {
 	b, err := parseBatch(body, s.MaxEvents)
+	if err == nil {
+		err = s.spend(c.caller.events, len(b.events), "events")
+	}
 	if err != nil {
 		return 0, nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -17,6 +18,8 @@ type metrics struct {
 	handler  http.Handler
 	requests *prometheus.HistogramVec
 	events   *prometheus.CounterVec
+	uses     *prometheus.CounterVec
+	refusals *prometheus.CounterVec
 }
 
 func (s *server) newMetrics() metrics {
@@ -29,9 +32,34 @@ func (s *server) newMetrics() metrics {
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ledger_events_total", Help: "Events that were answered, by what was said of them.",
 		}, []string{"status", "code"}),
+		uses: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "auth_uses_total", Help: "Requests by who sent them and with which key: its place in the source's list, never its id.",
+		}, []string{"source", "scheme", "key"}),
+		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "auth_refusals_total", Help: "Requests that were refused for who sent them.",
+		}, []string{"reason"}),
 	}
-	s.Registry.MustRegister(m.requests, m.events, newReadModels(s))
+	s.Registry.MustRegister(m.requests, m.events, m.uses, m.refusals, newReadModels(s))
+	s.Registry.MustRegister(s.Auth.collectors()...)
 	return m
+}
+
+// collectors tell how the readings of the sources file went.
+func (a *Auth) collectors() []prometheus.Collector {
+	reloads := func(result string, n *atomic.Int64) prometheus.Collector {
+		return prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "sources_reloads_total", Help: "Readings of the sources file, the first one too.", ConstLabels: prometheus.Labels{"result": result},
+		}, func() float64 { return float64(n.Load()) })
+	}
+	stale := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "sources_stale", Help: "1 while the sources file is not what holds, because it could not be read or has an error.",
+	}, func() float64 {
+		if a.stale.Load() {
+			return 1
+		}
+		return 0
+	})
+	return []prometheus.Collector{reloads("ok", &a.reloaded), reloads("failed", &a.stays), stale}
 }
 
 // count counts what was said of a batch's events.

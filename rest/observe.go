@@ -15,6 +15,8 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
 	"github.com/google/uuid"
+
+	"github.com/talenttrust/auditledger/ledger"
 )
 
 // Headers by which a request can be found again.
@@ -58,9 +60,34 @@ func (s *server) observe(next http.Handler) http.Handler {
 			s.metrics.requests.WithLabelValues(route, strconv.Itoa(status)).Observe(took.Seconds())
 			s.Logger.LogAttrs(r.Context(), levelOf(route, status), "request", slog.String("method", r.Method), slog.String("route", route),
 				slog.Int("status", status), slog.Duration("took", took), slog.Int("bytes", ww.BytesWritten()),
-				slog.String("requestId", x.id), slog.String("source", x.caller.name()))
+				slog.String("requestId", x.id), slog.String("source", x.caller.name()), slog.String("client", middleware.GetClientIP(r.Context())))
 		}()
 		next.ServeHTTP(ww, r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x)))
+	})
+}
+
+// clientAddress finds out who is at the other end: the peer, or, where that is a proxy to be trusted,
+// whom it names.
+func (s *server) clientAddress() func(http.Handler) http.Handler {
+	if len(s.TrustedProxies) == 0 {
+		return middleware.ClientIPFromRemoteAddr
+	}
+	return middleware.ClientIPFromXFF(s.TrustedProxies...)
+}
+
+// refuseURLSecrets refuses a request whose URL has a parameter that looks like a secret: by then it is
+// in the logs of every proxy on the way, and its sender should hear of it.
+func (s *server) refuseURLSecrets(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.RawQuery != "" {
+			for name := range r.URL.Query() {
+				if ledger.SecretName(name) {
+					s.fail(w, r, invalidParameter(shorten(name), "looks like a secret, and secrets do not belong into a URL; send it in the Authorization header, and change it"))
+					return
+				}
+			}
+		}
+		next.ServeHTTP(w, r)
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -104,14 +105,44 @@ func FuzzParseSources(f *testing.F) {
 	f.Add([]byte("sources: [{name: a}]"))
 	f.Add([]byte("- &a [*a]"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		keys, err := parseSources(text, time.Hour)
-		if (err == nil) != (len(keys) > 0) {
-			t.Fatalf("got %d keys and %v", len(keys), err)
+		s, err := parseSources(text, sourceRules{window: time.Hour})
+		if (err == nil) != (s != nil) || err == nil && len(s.tokens)+len(s.signing) == 0 {
+			t.Fatalf("got %+v and %v", s, err)
 		}
-		for _, k := range keys {
+		if err != nil {
+			return
+		}
+		for _, k := range s.tokens {
 			if !ledger.ValidID(k.of.source.Name, 64) || k.of.source.Window < 0 || !k.of.role.may(k.of.role) {
 				t.Fatalf("got %+v", k)
 			}
+		}
+	})
+}
+
+// Whatever stands in the headers, only who knows a secret is let in.
+func FuzzCredentials(f *testing.F) {
+	s, err := parseSources([]byte("sources: [{name: a, role: admin, keys: [{id: k, webhookSecret: "+testWebhookSecret+"}, {id: l, legacySecret: 0f1e2d3c}, {id: t, sha256: "+strings.Repeat("0a", 32)+"}]}]"), sourceRules{})
+	if err != nil {
+		f.Fatal(err)
+	}
+	a := &Auth{now: func() time.Time { return time.Unix(1767225600, 0) }}
+	a.current.Store(s)
+	f.Add("Bearer x", "msg", "1767225600", "v1,AAAA", "", "", "k", []byte("{}"))
+	f.Add("", "", "", "", "1e6e0c10-8204-53b6-9664-9b4d6f510160", strings.Repeat("0", 64), "l", []byte("{}"))
+	f.Fuzz(func(t *testing.T, authorization, id, stamp, signature, eventID, legacy, key string, body []byte) {
+		r := &http.Request{Header: http.Header{}}
+		for name, v := range map[string]string{"Authorization": authorization, HeaderWebhookID: id, HeaderWebhookTimestamp: stamp,
+			HeaderWebhookSignature: signature, HeaderEventID: eventID, HeaderSignature: legacy, HeaderKeyID: key} {
+			if v != "" {
+				r.Header.Set(name, v)
+			}
+		}
+		if _, err := a.identify(r); err == nil {
+			t.Error("a token was guessed")
+		}
+		if _, err := a.verify(r.Header, body); err == nil {
+			t.Error("a signature was guessed")
 		}
 	})
 }

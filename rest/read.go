@@ -139,8 +139,12 @@ func (s *server) entries(ctx context.Context, entries []projections.Entry, withP
 		for i := range part {
 			line := newEntry(&part[i])
 			if withPayload {
-				line.Payload = payloadOf(payloads[i])
-				size += len(payloads[i])
+				shown, withheld, err := s.show(ctx, &part[i], payloads[i])
+				if err != nil {
+					return nil, err
+				}
+				line.Payload, line.Withheld = payloadOf(shown), withheld
+				size += len(shown)
 			}
 			if size > most && len(lines) > 0 {
 				return lines, nil

@@ -41,6 +41,8 @@ type Config struct {
 	Timeout     time.Duration // of a request once its body is there; 15 s when 0
 	BodyTimeout time.Duration // in which a body must arrive; 30 s when 0
 
+	TrustedProxies []string // prefixes such as 10.0.0.0/8 of proxies whose X-Forwarded-For is believed; none: the peer is the client
+
 	MaxLag   int64                // records a projection may be behind and still be ready; 100,000 when 0
 	Checks   map[string]Check     // what /readyz asks besides the projections, by name
 	Extra    func(chi.Router)     // further routes for auditors
@@ -57,6 +59,7 @@ type server struct {
 	*decoders
 	query   *projections.Query
 	slots   chan struct{} // one token per request with a body
+	show    func(ctx context.Context, e *projections.Entry, payload []byte) (shown []byte, withheld []string, err error)
 	metrics metrics
 }
 
@@ -73,7 +76,7 @@ func New(c Config) http.Handler {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	s := &server{Config: c, decoders: newDecoders(), query: c.Projections.Query(), slots: make(chan struct{}, c.MaxInflight)}
+	s := &server{Config: c, decoders: newDecoders(), query: c.Projections.Query(), slots: make(chan struct{}, c.MaxInflight), show: ShowPayload(c.Ledger)}
 	s.metrics = s.newMetrics()
 	return s.routes()
 }
@@ -88,7 +91,7 @@ func or[T comparable](v, byDefault T) T {
 
 func (s *server) routes() http.Handler {
 	r := chi.NewRouter()
-	r.Use(s.observe, s.recoverPanics, middleware.GetHead)
+	r.Use(s.clientAddress(), s.observe, s.recoverPanics, s.refuseURLSecrets, middleware.GetHead)
 	r.NotFound(s.notFound)
 	r.MethodNotAllowed(s.methodNotAllowed(r))
 
@@ -96,12 +99,10 @@ func (s *server) routes() http.Handler {
 	r.Get("/readyz", s.readyz)
 	r.Get("/api/v1/openapi.yaml", s.openAPI)
 
-	r.Group(func(r chi.Router) {
-		r.Use(s.require(RoleCollector))
-		r.Post("/api/v1/events", s.post(s.postBatch))
-		r.Post("/api/v1/events/validate", s.post(s.validate))
-		r.Post("/api/v1/contracts/{contractId}/events", s.post(s.postEvent))
-	})
+	r.Post("/api/v1/events", s.post(s.postBatch))
+	r.Post("/api/v1/events/validate", s.post(s.validate))
+	r.Post("/api/v1/contracts/{contractId}/events", s.post(s.postEvent))
+	r.Post("/api/v1/envelopes", s.postEnvelope())
 	r.Group(func(r chi.Router) {
 		r.Use(s.require(RoleAuditor))
 		r.Get("/api/v1/stats", s.get(s.stats))
@@ -154,23 +155,53 @@ func (s *server) handle(answer endpoint) http.HandlerFunc {
 	}
 }
 
-// post makes a handler of what is done with a body. Its context ends at the service's time limit.
-// The body is used again for another request: nothing of it may be kept.
+// post makes a handler of what is done with a body that a collector sends. Its context ends at the
+// service's time limit. The body is used again for another request: nothing of it may be kept.
+//
+// A bearer token is looked at first; a signature as soon as the body is there, and before anything
+// of it is decompressed or understood.
 func (s *server) post(do func(ctx context.Context, c *call, body []byte) (int, any, error)) http.HandlerFunc {
 	return s.handle(func(c *call) (int, any, error) {
-		select {
-		case s.slots <- struct{}{}:
-			defer func() { <-s.slots }()
-		default:
-			return 0, nil, retry("busy", "too many requests are being answered; send the request again", nil)
+		signed := s.isSigned(c)
+		if !signed {
+			who, err := s.Auth.identify(c.Request)
+			if err == nil {
+				err = s.admit(c.exchange, who, RoleCollector)
+			}
+			if err != nil {
+				return 0, nil, err
+			}
 		}
-		buf := s.bodies.Get().(*bytes.Buffer)
-		defer s.recycle(buf)
-		if err := s.readBody(c, buf); err != nil {
+		return s.withBody(c, signed, do)
+	})
+}
+
+// isSigned reports whether a request shows by a signature who sends it.
+func (s *server) isSigned(c *call) bool {
+	return len(c.Header.Values("Authorization")) == 0 && schemeOf(c.Header) != "" && s.Auth.current.Load() != nil
+}
+
+// withBody reads a request's body, when there is a place for it, and does what is to be done with it.
+func (s *server) withBody(c *call, signed bool, do func(ctx context.Context, c *call, body []byte) (int, any, error)) (int, any, error) {
+	select {
+	case s.slots <- struct{}{}:
+		defer func() { <-s.slots }()
+	default:
+		return 0, nil, retry("busy", "too many requests are being answered; send the request again", nil)
+	}
+	buf := s.bodies.Get().(*bytes.Buffer)
+	defer s.recycle(buf)
+	if signed {
+		sent := s.bodies.Get().(*bytes.Buffer)
+		defer s.recycle(sent)
+		if err := s.readSigned(c, sent); err != nil {
 			return 0, nil, err
 		}
-		ctx, cancel := context.WithTimeout(c.Context(), s.Timeout)
-		defer cancel()
-		return do(ctx, c, buf.Bytes())
-	})
+	}
+	if err := s.readBody(c, buf); err != nil {
+		return 0, nil, err
+	}
+	ctx, cancel := context.WithTimeout(c.Context(), s.Timeout)
+	defer cancel()
+	return do(ctx, c, buf.Bytes())
 }

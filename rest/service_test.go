@@ -27,7 +27,7 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 	}{
 		{"GET", "/", 404, ""},
 		{"GET", "/api/v1/nothing", 404, ""},
-		{"POST", "/api/v1/envelopes", 404, ""},
+		{"GET", "/api/v1/envelopes", 405, "POST"},
 		{"GET", "/api/v1/events", 405, "POST"},
 		{"DELETE", "/api/v1/stats", 405, "GET,HEAD"},
 		{"PUT", "/api/v1/contracts/a@b.c/events", 405, "POST"},
@@ -94,7 +94,7 @@ func TestPayloadsStayOut(t *testing.T) {
 	} {
 		answers.Write(s.do("POST", "/api/v1/events", body).body)
 	}
-	r := s.do("GET", "/panic?token="+canary, "")
+	r := s.do("GET", "/panic?of="+canary, "")
 	if p := into[problem](t, r); r.status != 500 || p.Code != "internal" {
 		t.Errorf("panic: got %d %s", r.status, r.body)
 	}

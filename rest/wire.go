@@ -34,7 +34,8 @@ var itemStatus = map[string]int{
 type Problem struct {
 	Code       string
 	Detail     string
-	RetryAfter int // seconds; 0: no Retry-After
+	RetryAfter int    // seconds; 0: no Retry-After
+	refusal    string // why a source was refused, in the metrics; "" where it was not
 	cause      error
 }
 
@@ -64,8 +65,10 @@ var problems = map[string]struct {
 	"request_timeout":        {http.StatusRequestTimeout, "The body did not arrive in time"},
 	"body_too_large":         {http.StatusRequestEntityTooLarge, "The body is too large"},
 	"unsupported_media_type": {http.StatusUnsupportedMediaType, "The body's type or encoding is not taken"},
+	"rate_limited":           {http.StatusTooManyRequests, "The source sends too much"},
 	"client_gone":            {statusClientGone, "The client went away"},
 	"internal":               {http.StatusInternalServerError, "Something went wrong here"},
+	"no_signing_source":      {http.StatusServiceUnavailable, "No source signs its requests"},
 	"busy":                   {http.StatusServiceUnavailable, "Too much is going on"},
 	"ledger_unavailable":     {http.StatusServiceUnavailable, "The ledger is not available"},
 	"not_caught_up":          {http.StatusServiceUnavailable, "The answer is not there yet"},
@@ -126,6 +129,9 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	kind := problems[p.Code]
 	x := exchangeOf(r.Context())
+	if p.refusal != "" {
+		s.metrics.refusals.WithLabelValues(p.refusal).Inc()
+	}
 	if kind.status >= http.StatusInternalServerError && p.cause != nil {
 		s.Logger.LogAttrs(r.Context(), slog.LevelError, "request failed", slog.String("code", p.Code), slog.Any("error", p.cause), slog.String("requestId", x.id))
 	}

@@ -25,6 +25,7 @@ type commands struct {
 	Verify  verifyCmd  `cmd:"" help:"Replay the ledger of a stopped service and check every hash, chain, key and projection."`
 	Rebuild rebuildCmd `cmd:"" help:"Have a projection of a running service built anew, while the old one answers."`
 	Tail    tailCmd    `cmd:"" help:"Print accepted and rejected events of a running service as they come."`
+	Source  sourceCmd  `cmd:"" help:"Add, rotate, revoke and list the sources in a sources file."`
 	Query   queryCmd   `cmd:"" help:"Send a stored GraphQL query and print its answer as tables or JSON."`
 }
 

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"strings"
 	"time"
@@ -30,6 +31,10 @@ type config struct {
 
 	SourcesFile    string        `env:"SOURCES_FILE" help:"YAML file of the sources, their keys and rights. Without it everybody on this machine may do all."`
 	IdempotencyTTL time.Duration `env:"IDEMPOTENCY_TTL" name:"idempotency-ttl" default:"24h" help:"How long a key is bound to its payload, for sources that do not say; 0 is for ever."`
+
+	TLSCertFile    string   `env:"TLS_CERT_FILE" name:"tls-cert-file" help:"PEM file of the certificate chain, read again at SIGHUP; with TLS_KEY_FILE. Without both, HTTP."`
+	TLSKeyFile     string   `env:"TLS_KEY_FILE" name:"tls-key-file" help:"PEM file of the certificate's key."`
+	TrustedProxies []string `env:"TRUSTED_PROXIES" help:"Prefixes such as 10.0.0.0/8 of proxies whose X-Forwarded-For is believed; none when empty."`
 
 	EnableStrictValidation      bool   `env:"ENABLE_STRICT_VALIDATION" default:"true" negatable:"" help:"Check payload schemas and refuse unknown members."`
 	EnablePayloadIntegrityCheck bool   `env:"ENABLE_PAYLOAD_INTEGRITY_CHECK" default:"true" negatable:"" help:"Give conflicts the code IDEMPOTENCY_PAYLOAD_CONFLICT; otherwise conflict."`
@@ -123,6 +128,14 @@ func (c *config) validateParts() error {
 	}
 	if c.RedisURL != "" {
 		return errors.New("REDIS_URL is set, and this build has no Redis window; leave it empty")
+	}
+	if (c.TLSCertFile == "") != (c.TLSKeyFile == "") {
+		return errors.New("TLS_CERT_FILE and TLS_KEY_FILE belong together, and only one is set")
+	}
+	for _, prefix := range c.TrustedProxies {
+		if _, err := netip.ParsePrefix(prefix); err != nil {
+			return fmt.Errorf("TRUSTED_PROXIES must be prefixes such as 10.0.0.0/8, is %q", prefix)
+		}
 	}
 	addr, err := net.ResolveTCPAddr("tcp", c.Listen)
 	if err != nil {

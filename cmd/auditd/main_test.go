@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -45,7 +47,7 @@ func (l *lines) String() string {
 	return l.buf.String()
 }
 
-var address = regexp.MustCompile(`http://[0-9.]+:[0-9]+`)
+var address = regexp.MustCompile(`https?://[0-9.]+:[0-9]+`)
 
 // start runs the program in a data folder until the test ends, and waits until it listens.
 func start(t *testing.T, dir string, args ...string) *instance {
@@ -274,5 +276,108 @@ func TestPortInUse(t *testing.T) {
 	again := start(t, dir) // everything that was opened has been closed
 	if err := again.end(t); err != nil {
 		t.Error(err)
+	}
+}
+
+// A SIGHUP takes in a changed sources file while requests go on, and a faulty one drops nobody.
+func TestHangup(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "sources.yaml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	good := "sources:\n  - {name: boss, role: admin, keys: [{id: k, sha256: %x}]}\n"
+	write(fmt.Sprintf(good, sha256.Sum256([]byte("one"))))
+	p := start(t, filepath.Join(t.TempDir(), "data"), "--sources-file="+file)
+	ask := func(path, token string) (int, string) {
+		req, err := http.NewRequest("GET", p.url+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+token)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		b, _ := io.ReadAll(resp.Body)
+		return resp.StatusCode, string(b)
+	}
+	hangup := func(until string) {
+		t.Helper()
+		if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		for late := time.Now().Add(10 * time.Second); ; {
+			if status, _ := ask("/api/v1/stats", "one"); status != 200 {
+				t.Fatalf("got %d while the file is read", status)
+			}
+			if _, body := ask("/readyz", "one"); strings.Contains(body, until) {
+				return
+			}
+			if time.Now().After(late) {
+				t.Fatalf("readyz never said %s", until)
+			}
+		}
+	}
+	write("sources: [")
+	hangup(`"sources":"stale"`)
+	if !strings.Contains(p.log.String(), "a part stays as it was") {
+		t.Errorf("the log does not say that the file is faulty: %s", p.log)
+	}
+	write(fmt.Sprintf(good, sha256.Sum256([]byte("one"))) + fmt.Sprintf("  - {name: eyes, role: auditor, keys: [{id: k, sha256: %x}]}\n", sha256.Sum256([]byte("two"))))
+	hangup(`"sources":"ok"`)
+	if status, _ := ask("/api/v1/stats", "two"); status != 200 {
+		t.Errorf("the new source: got %d", status)
+	}
+	if err := p.end(t); err != nil {
+		t.Errorf("stop: %v", err)
+	}
+}
+
+// The rights of an auditor hold for GraphQL as well.
+func TestRightsInGraphQL(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "sources.yaml")
+	text := fmt.Sprintf("sources:\n  - {name: boss, role: admin, keys: [{id: k, sha256: %x}]}\n  - {name: eyes, role: auditor, payload: redacted, keys: [{id: k, sha256: %x}]}\n",
+		sha256.Sum256([]byte("boss")), sha256.Sum256([]byte("eyes")))
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, filepath.Join(t.TempDir(), "data"), "--sources-file="+file)
+	ask := func(token, path, body string) string {
+		t.Helper()
+		req, err := http.NewRequest("POST", p.url+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Authorization", "Bearer "+token)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		b, _ := io.ReadAll(resp.Body)
+		return string(b)
+	}
+	ask("boss", "/api/v1/events", strings.ReplaceAll(batchOf(1), `{"n":0}`, `{"n":0,"api_key":"zebra-5528"}`))
+	const query = `{"query":"{event(contractId:\"c-1\",eventId:\"e-0\",sequence:0){payload withheld}}"}`
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for late := time.Now().Add(10 * time.Second); !strings.Contains(ask("boss", "/graphql", query), "zebra-5528"); <-tick.C {
+		if time.Now().After(late) {
+			t.Fatalf("the event does not show: %s", ask("boss", "/graphql", query))
+		}
+	}
+	if got := ask("eyes", "/graphql", query); !strings.Contains(got, `"/api_key"`) || strings.Contains(got, "zebra-5528") || !strings.Contains(got, "[REDACTED]") {
+		t.Errorf("got %s, want the key withheld", got)
+	}
+	if err := p.end(t); err != nil {
+		t.Errorf("stop: %v", err)
+	}
+	if strings.Contains(p.log.String(), "zebra-5528") {
+		t.Error("a payload value is in the log")
 	}
 }

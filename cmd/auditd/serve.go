@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -11,8 +12,10 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -37,6 +40,10 @@ func serve(ctx context.Context, fail context.CancelCauseFunc, c *config, stdout 
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
 	auth, err := c.auth()
+	if err != nil {
+		return err
+	}
+	cert, err := c.loadCertificate()
 	if err != nil {
 		return err
 	}
@@ -76,22 +83,64 @@ func serve(ctx context.Context, fail context.CancelCauseFunc, c *config, stdout 
 	if err != nil {
 		return err
 	}
-	queries, err := c.graphql(graphql.Config{Query: views.Query(), Epoch: id[:16], Logger: log})
+	queries, err := c.graphql(graphql.Config{Query: views.Query(), Epoch: id[:16], Logger: log, Show: rest.ShowPayload(l)})
 	if err != nil {
 		return err
 	}
 	handler := rest.New(rest.Config{
 		Ledger: l, Projections: views, Auth: auth, MaxEvents: c.MaxEventsPerRequest, MaxBody: c.MaxBodyBytes,
 		Checks: map[string]rest.Check{"store": store.Healthy}, Registry: registry, Logger: log,
-		Extra: func(r chi.Router) { r.Handle("/graphql", endStreams(ctx, queries)) },
+		TrustedProxies: c.TrustedProxies,
+		Extra:          func(r chi.Router) { r.Handle("/graphql", endStreams(ctx, queries)) },
 	})
+	if parts := c.reloadable(auth, cert); len(parts) > 0 {
+		hangup := make(chan os.Signal, 1)
+		signal.Notify(hangup, syscall.SIGHUP)
+		defer signal.Stop(hangup)
+		defer undo(loop(func(ctx context.Context) error { return reload(ctx, hangup, parts, log) }, fail))
+	}
 	listener, err := net.Listen("tcp", c.Listen)
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
+	scheme := "http"
+	if cert != nil {
+		scheme, listener = "https", tls.NewListener(listener, cert.config())
+	}
 	log.Info("started", "listen", listener.Addr().String(), "store", c.LedgerStore, "data", c.DataDir, "instance", instance, "sources", c.who())
-	fmt.Fprintf(stdout, "auditd listening on http://%s (data in %s, %s)\n", listener.Addr(), c.DataDir, c.who())
+	fmt.Fprintf(stdout, "auditd listening on %s://%s (data in %s, %s)\n", scheme, listener.Addr(), c.DataDir, c.who())
 	return serveHTTP(ctx, listener, handler, log)
+}
+
+// reloadable are the parts that have files to be read again, by name.
+func (c *config) reloadable(auth *rest.Auth, cert *certificate) map[string]func() error {
+	parts := map[string]func() error{}
+	if c.SourcesFile != "" {
+		parts["sources"] = auth.Reload
+	}
+	if cert != nil {
+		parts["certificate"] = cert.Reload
+	}
+	return parts
+}
+
+// reload has each part read its files again whenever it is told to, until ctx ends. Requests go on
+// meanwhile; where a file is faulty, by what was in it before.
+func reload(ctx context.Context, told <-chan os.Signal, parts map[string]func() error, log *slog.Logger) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-told:
+		}
+		for name, again := range parts {
+			if err := again(); err != nil {
+				log.Error("a part stays as it was", "part", name, "error", err)
+				continue
+			}
+			log.Info("read again", "part", name)
+		}
+	}
 }
 
 // endStreams ends the event streams of h when ctx ends; other requests are answered. Clients of a stream
