@@ -17,13 +17,67 @@ import (
 )
 
 const (
-	keptBody   = 1 << 20 // the largest buffer that is kept for another request
-	zstdWindow = 8 << 20 // what RFC 8878 section 3.1.1.1.2 asks of every decoder, and no more
+	firstBody  = 16 << 10 // the buffer that a body starts with
+	keptBody   = 1 << 20  // the largest buffer that is kept for another request
+	zstdWindow = 8 << 20  // what RFC 8878 section 3.1.1.1.2 asks of every decoder, and no more
 )
+
+// body is what has come of a request's body. It grows with what comes, never with what is announced,
+// and what it holds beyond a kept buffer is taken from the memory that all bodies share.
+type body struct {
+	s    *server
+	b    []byte
+	held int64
+}
+
+func (s *server) newBody() *body { return &body{s: s, b: (*s.bodies.Get().(*[]byte))[:0]} }
+
+// fill reads to the end of r. It stops where there is more than max bytes.
+func (y *body) fill(r io.Reader, max int64) error {
+	for {
+		if len(y.b) == cap(y.b) {
+			if err := y.grow(); err != nil {
+				return err
+			}
+		}
+		n, err := r.Read(y.b[len(y.b):cap(y.b)])
+		y.b = y.b[:len(y.b)+n]
+		switch {
+		case int64(len(y.b)) > max:
+			return y.s.tooLarge()
+		case err == io.EOF:
+			return nil
+		case err != nil:
+			return err
+		}
+	}
+}
+
+func (y *body) grow() error {
+	size := 2 * cap(y.b)
+	if size > keptBody {
+		more := int64(size) - y.held
+		if !y.s.memory.TryAcquire(more) {
+			return retry("busy", "too much is being received; send the request again", nil)
+		}
+		y.held += more
+	}
+	y.b = append(make([]byte, 0, size), y.b...)
+	return nil
+}
+
+// release gives back what the body held, and keeps the buffer for another one unless it has grown
+// out of the usual.
+func (y *body) release() {
+	y.s.memory.Release(y.held)
+	if cap(y.b) <= keptBody {
+		y.s.bodies.Put(&y.b)
+	}
+}
 
 // readBody reads the request's JSON body into buf: decompressed, not longer than MaxBody in either
 // form, and in time (timeBody).
-func (s *server) readBody(c *call, buf *bytes.Buffer) error {
+func (s *server) readBody(c *call, buf *body) error {
 	if err := checkContentType(c.Header); err != nil {
 		return err
 	}
@@ -36,34 +90,27 @@ func (s *server) readBody(c *call, buf *bytes.Buffer) error {
 		return s.bodyProblem(err)
 	}
 	defer done()
-	if c.ContentLength > 0 {
-		buf.Grow(int(c.ContentLength) + bytes.MinRead) // no more is read than was announced and may be
-	}
-	n, err := buf.ReadFrom(io.LimitReader(plain, s.MaxBody+1))
-	if err != nil {
+	if err := buf.fill(plain, s.MaxBody); err != nil {
 		return s.bodyProblem(err)
-	}
-	if n > s.MaxBody {
-		return s.tooLarge()
 	}
 	return nil
 }
 
 // readSigned reads the body as it was sent into sent, finds out who signed it, and leaves it to be
 // read again. The signature is over these bytes: a compressed body is signed compressed.
-func (s *server) readSigned(c *call, sent *bytes.Buffer) error {
+func (s *server) readSigned(c *call, sent *body) error {
 	if c.ContentLength > s.MaxBody {
 		return s.tooLarge()
 	}
-	if _, err := sent.ReadFrom(http.MaxBytesReader(c.w, c.Body, s.MaxBody)); err != nil {
+	if err := sent.fill(http.MaxBytesReader(c.w, c.Body, s.MaxBody), s.MaxBody); err != nil {
 		return s.bodyProblem(err)
 	}
-	who, err := s.Auth.verify(c.Header, sent.Bytes())
+	who, err := s.Auth.verify(c.Header, sent.b)
 	if err != nil {
 		s.whyRefused(c, err)
 		return err
 	}
-	c.Body = io.NopCloser(bytes.NewReader(sent.Bytes()))
+	c.Body = io.NopCloser(bytes.NewReader(sent.b))
 	return s.admit(c.exchange, who, RoleCollector)
 }
 
@@ -92,14 +139,6 @@ func (b *timedBody) Read(p []byte) (n int, err error) {
 		b.control.SetReadDeadline(time.Time{})
 	}
 	return n, err
-}
-
-// recycle keeps a buffer for another request, unless it has grown out of the usual.
-func (s *server) recycle(buf *bytes.Buffer) {
-	if buf.Cap() <= keptBody {
-		buf.Reset()
-		s.bodies.Put(buf)
-	}
 }
 
 func (s *server) tooLarge() *Problem {
@@ -148,14 +187,14 @@ func (s *server) decoder(encoding string, r io.Reader) (plain io.Reader, done fu
 
 // decoders are what bodies are read with, used again and again.
 type decoders struct {
-	bodies sync.Pool // of *bytes.Buffer
+	bodies sync.Pool // of *[]byte
 	gzips  sync.Pool // of *gzip.Reader
 	zstds  sync.Pool // of *zstd.Decoder
 }
 
 func newDecoders() *decoders {
 	d := new(decoders)
-	d.bodies.New = func() any { return new(bytes.Buffer) }
+	d.bodies.New = func() any { b := make([]byte, 0, firstBody); return &b }
 	d.gzips.New = func() any { return new(gzip.Reader) }
 	d.zstds.New = func() any {
 		z, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(zstdWindow))

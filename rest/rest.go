@@ -13,7 +13,6 @@
 package rest
 
 import (
-	"bytes"
 	"context"
 	_ "embed"
 	"log/slog"
@@ -24,6 +23,7 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/talenttrust/auditledger/ledger"
 	"github.com/talenttrust/auditledger/projections"
@@ -37,6 +37,7 @@ type Config struct {
 
 	MaxEvents   int           // of one request; 1000 when 0
 	MaxBody     int64         // bytes of a body, as sent and decompressed; 8 MiB when 0
+	BodyMemory  int64         // bytes that all bodies together may take; 256 MiB when 0, four of the largest at least
 	MaxInflight int           // requests with events at once, the others are told to come again; 64 when 0
 	Timeout     time.Duration // of a request once its body is there; 15 s when 0
 	BodyTimeout time.Duration // in which a body must arrive; 30 s when 0
@@ -58,7 +59,8 @@ type server struct {
 	Config
 	*decoders
 	query   *projections.Query
-	slots   chan struct{} // one token per request with a body
+	slots   chan struct{}       // one token per request that is being answered
+	memory  *semaphore.Weighted // bytes of the bodies that are being received or answered
 	show    func(ctx context.Context, e *projections.Entry, payload []byte) (shown []byte, withheld []string, err error)
 	metrics metrics
 }
@@ -68,6 +70,7 @@ func New(c Config) http.Handler {
 	c.MaxEvents = or(c.MaxEvents, 1000)
 	c.MaxBody = or(c.MaxBody, 8<<20)
 	c.MaxInflight = or(c.MaxInflight, 64)
+	c.BodyMemory = or(c.BodyMemory, 256<<20)
 	c.Timeout = or(c.Timeout, 15*time.Second)
 	c.BodyTimeout = or(c.BodyTimeout, 30*time.Second)
 	c.MaxLag = or(c.MaxLag, 100_000)
@@ -76,7 +79,7 @@ func New(c Config) http.Handler {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	s := &server{Config: c, decoders: newDecoders(), query: c.Projections.Query(), slots: make(chan struct{}, c.MaxInflight), show: ShowPayload(c.Ledger)}
+	s := &server{Config: c, decoders: newDecoders(), query: c.Projections.Query(), slots: make(chan struct{}, c.MaxInflight), memory: semaphore.NewWeighted(max(c.BodyMemory, 4*c.MaxBody)), show: ShowPayload(c.Ledger)}
 	s.metrics = s.newMetrics()
 	return s.routes()
 }
@@ -181,19 +184,14 @@ func (s *server) isSigned(c *call) bool {
 	return len(c.Header.Values("Authorization")) == 0 && schemeOf(c.Header) != "" && s.Auth.current.Load() != nil
 }
 
-// withBody reads a request's body, when there is a place for it, and does what is to be done with it.
+// withBody reads a request's body, and does what is to be done with it when there is a place for it.
+// A request takes its place when it is whole: one that is sent slowly holds nobody up.
 func (s *server) withBody(c *call, signed bool, do func(ctx context.Context, c *call, body []byte) (int, any, error)) (int, any, error) {
-	select {
-	case s.slots <- struct{}{}:
-		defer func() { <-s.slots }()
-	default:
-		return 0, nil, retry("busy", "too many requests are being answered; send the request again", nil)
-	}
-	buf := s.bodies.Get().(*bytes.Buffer)
-	defer s.recycle(buf)
+	buf := s.newBody()
+	defer buf.release()
 	if signed {
-		sent := s.bodies.Get().(*bytes.Buffer)
-		defer s.recycle(sent)
+		sent := s.newBody()
+		defer sent.release()
 		if err := s.readSigned(c, sent); err != nil {
 			return 0, nil, err
 		}
@@ -201,7 +199,13 @@ func (s *server) withBody(c *call, signed bool, do func(ctx context.Context, c *
 	if err := s.readBody(c, buf); err != nil {
 		return 0, nil, err
 	}
+	select {
+	case s.slots <- struct{}{}:
+		defer func() { <-s.slots }()
+	default:
+		return 0, nil, retry("busy", "too many requests are being answered; send the request again", nil)
+	}
 	ctx, cancel := context.WithTimeout(c.Context(), s.Timeout)
 	defer cancel()
-	return do(ctx, c, buf.Bytes())
+	return do(ctx, c, buf.b)
 }

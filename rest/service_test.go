@@ -3,9 +3,12 @@ package rest_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"regexp"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -265,5 +268,36 @@ func TestSmallChunksKeepOrder(t *testing.T) {
 	}
 	if want := "c:e:5 accepted, c:e:4 accepted, c:e:5 duplicate, none rejected, d:e:1 accepted"; strings.Join(got, ", ") != want {
 		t.Errorf("got %v, want %s", got, want)
+	}
+}
+
+// TestSlowSenders: however many requests are begun and not sent on, others are answered, and what is
+// announced takes no memory.
+func TestSlowSenders(t *testing.T) {
+	s := newService(t, options{rest: rest.Config{MaxInflight: 2}})
+	addr := strings.TrimPrefix(s.URL, "http://")
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range 100 {
+		c, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := fmt.Fprintf(c, "POST /api/v1/events HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 8000000\r\n\r\n{"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	resp, err := http.Post(s.URL+"/api/v1/events", "application/json", strings.NewReader(`{"contractType":"x","events":[{}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != 200 {
+		t.Errorf("status %d while a hundred others are being sent slowly", resp.StatusCode)
+	}
+	runtime.ReadMemStats(&after)
+	if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 32<<20 {
+		t.Errorf("a hundred announced bodies took %d bytes", grown)
 	}
 }
