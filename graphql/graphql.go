@@ -41,6 +41,8 @@ type Config struct {
 	Query           *projections.Query
 	Limits          Limits
 	NoIntrospection bool          // __schema and __type are refused
+	Persisted       Persisted     // queries that clients may name by hash
+	PersistedOnly   bool          // and no others
 	Timeout         time.Duration // of one request; 5 s when 0
 	Concurrent      int           // requests executed at once, the others get 503; 16 when 0
 	Streams         int           // subscriptions open at once, the others get 503; 64 when 0
@@ -64,6 +66,9 @@ type Handler struct {
 // New checks the schema and returns its handler.
 func New(c Config) (*Handler, error) {
 	c.Limits.defaults()
+	if c.PersistedOnly && len(c.Persisted) == 0 {
+		return nil, errors.New("graphql: only persisted queries are allowed, and there are none")
+	}
 	if c.Timeout == 0 {
 		c.Timeout = 5 * time.Second
 	}
@@ -173,8 +178,8 @@ func (h *Handler) check(req request) (*ast.Document, error) {
 	if err := h.c.Limits.measure(doc, req.Variables); err != nil {
 		return nil, err
 	}
-	if v := graphql.ValidateDocument(&h.schema, doc, nil); !v.IsValid {
-		return nil, validationFailure(v.Errors)
+	if errs := validate(&h.schema, doc); len(errs) > 0 {
+		return nil, validationFailure(errs)
 	}
 	return doc, nil
 }
@@ -252,7 +257,7 @@ func (h *Handler) fail(w http.ResponseWriter, media string, f *failure) {
 func (h *Handler) read(w http.ResponseWriter, r *http.Request) (req request, err error) {
 	switch r.Method {
 	case http.MethodGet, http.MethodHead:
-		return readURL(r)
+		return h.readURL(r)
 	case http.MethodPost:
 		return h.readBody(w, r)
 	}
@@ -260,7 +265,7 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request) (req request, err
 	return req, &failure{status: http.StatusMethodNotAllowed, code: "METHOD_NOT_ALLOWED", message: "queries come by GET or POST"}
 }
 
-func readURL(r *http.Request) (req request, err error) {
+func (h *Handler) readURL(r *http.Request) (req request, err error) {
 	q := r.URL.Query()
 	req.Query, req.OperationName = q.Get("query"), q.Get("operationName")
 	for name, to := range map[string]*map[string]any{"variables": &req.Variables, "extensions": &req.Extensions} {
@@ -270,7 +275,7 @@ func readURL(r *http.Request) (req request, err error) {
 			}
 		}
 	}
-	return req, req.complete()
+	return req, h.complete(&req)
 }
 
 func (h *Handler) readBody(w http.ResponseWriter, r *http.Request) (req request, err error) {
@@ -289,17 +294,15 @@ func (h *Handler) readBody(w http.ResponseWriter, r *http.Request) (req request,
 	if err := decode(body, &req); err != nil {
 		return req, bad("BAD_REQUEST", "the body must be a JSON object with query, and where needed variables, operationName and extensions")
 	}
-	return req, req.complete()
+	return req, h.complete(&req)
 }
 
-func (r *request) complete() error {
-	if r.Query == "" {
-		return bad("BAD_REQUEST", "query is missing")
-	}
+// complete makes a request that was read ready to be checked.
+func (h *Handler) complete(r *request) error {
 	for name, v := range r.Variables {
 		r.Variables[name] = numbers(v)
 	}
-	return nil
+	return h.persisted(r)
 }
 
 // numbers makes the library's kind of numbers of those in a variable: whole ones int, others float64.

@@ -3,6 +3,7 @@ package graphql_test
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -276,26 +278,37 @@ func bombs() map[string]string {
 		fmt.Fprintf(&aliases, "a%d:stats{total} ", i)
 	}
 	return map[string]string{
-		"aliases":          "{" + aliases.String() + "}",
-		"31 aliases":       "{" + strings.Repeat("a:stats{total} ", 31) + "}",
-		"directives":       "{stats" + strings.Repeat("@a", 30_000) + "{total}}",
-		"fragment cycle":   "query{...a} fragment a on Query{...b} fragment b on Query{...a}",
-		"self":             "query{...a} fragment a on Query{stats{total} ...a}",
-		"spread twice":     spread,
-		"depth 50":         deep,
-		"braces":           strings.Repeat("{", 10_000),
-		"brackets":         "{a(b:" + strings.Repeat("[", 8000),
-		"first 100000":     "{activity(first:100000){edges{node{eventId}}}}",
-		"first by 1000":    "{contracts(first:1000){edges{node{history(first:1000){edges{node{eventId}}}}}}}",
-		"same field":       "{" + strings.Repeat("stats{total}", 200) + "}",
-		"one megabyte":     strings.Repeat(" ", 100_000) + "{stats{total}}",
-		"syntax":           "{stats{total}" + strings.Repeat("!", 900),
-		"unknown field":    "{" + strings.Repeat("x", 15_000) + "}",
-		"unterminated":     `{contract(id:"` + strings.Repeat("x", 15_000),
-		"type definitions": "type Query{a:Int}",
-		"empty":            " ",
-		"not text":         "\x00\xff",
+		"aliases":           "{" + aliases.String() + "}",
+		"31 aliases":        "{" + strings.Repeat("a:stats{total} ", 31) + "}",
+		"directives":        "{stats" + strings.Repeat("@a", 30_000) + "{total}}",
+		"fragment cycle":    "query{...a} fragment a on Query{...b} fragment b on Query{...a}",
+		"self":              "query{...a} fragment a on Query{stats{total} ...a}",
+		"spread twice":      spread,
+		"depth 50":          deep,
+		"braces":            strings.Repeat("{", 10_000),
+		"brackets":          "{a(b:" + strings.Repeat("[", 8000),
+		"first 100000":      "{activity(first:100000){edges{node{eventId}}}}",
+		"first by 1000":     "{contracts(first:1000){edges{node{history(first:1000){edges{node{eventId}}}}}}}",
+		"same field":        "{" + strings.Repeat("stats{total}", 200) + "}",
+		"one megabyte":      strings.Repeat(" ", 100_000) + "{stats{total}}",
+		"syntax":            "{stats{total}" + strings.Repeat("!", 900),
+		"unknown field":     "{" + strings.Repeat("x", 15_000) + "}",
+		"unterminated":      `{contract(id:"` + strings.Repeat("x", 15_000),
+		"unknown fields":    "{" + manyNames("x%d ", 400) + "\n" + manyNames("y%d ", 500) + "}",
+		"unknown arguments": "{stats(" + manyNames("a%d:1 ", 300) + "){total}}",
+		"unknown deep":      "{contract(id:\"a\"){" + manyNames("x%d ", 400) + "\n" + manyNames("y%d ", 400) + "}}",
+		"type definitions":  "type Query{a:Int}",
+		"empty":             " ",
+		"not text":          "\x00\xff",
 	}
+}
+
+func manyNames(form string, n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, form, i)
+	}
+	return b.String()
 }
 
 func TestBombs(t *testing.T) {
@@ -342,6 +355,47 @@ func TestIntrospection(t *testing.T) {
 	}
 	if _, body := off.ask(t, `{stats{__typename}}`, nil); !strings.Contains(body, `"Stats"`) {
 		t.Errorf("%.300s", body)
+	}
+}
+
+func TestPersisted(t *testing.T) {
+	dir := t.TempDir()
+	const query = "{stats{total}}"
+	if _, err := graphql.LoadPersisted(dir); err == nil {
+		t.Error("an empty folder is taken")
+	}
+	if _, err := graphql.New(graphql.Config{PersistedOnly: true}); err == nil {
+		t.Error("a service that allows nothing starts")
+	}
+	if err := os.WriteFile(filepath.Join(dir, "total.graphql"), []byte(query), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	list, err := graphql.LoadPersisted(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	open, closed := open(t, graphql.Config{Persisted: list}), open(t, graphql.Config{Persisted: list, PersistedOnly: true})
+	hash := fmt.Sprintf("%x", sha256.Sum256([]byte(query)))
+	for name, c := range map[string]struct{ body, open, closed string }{
+		"by hash":       {`{"extensions":{"persistedQuery":{"version":1,"sha256Hash":"` + hash + `"}}}`, `"total":0`, `"total":0`},
+		"by text":       {`{"query":"{stats{total}}"}`, `"total":0`, `"total":0`},
+		"both":          {`{"query":"{stats{total}}","extensions":{"persistedQuery":{"version":1,"sha256Hash":"` + hash + `"}}}`, `"total":0`, `"total":0`},
+		"another":       {`{"query":"{stats{accepted}}"}`, `"accepted":0`, "QUERY_NOT_ALLOWED"},
+		"a lie":         {`{"query":"{stats{accepted}}","extensions":{"persistedQuery":{"version":1,"sha256Hash":"` + hash + `"}}}`, "BAD_REQUEST", "BAD_REQUEST"},
+		"unknown hash":  {`{"extensions":{"persistedQuery":{"version":1,"sha256Hash":"ab"}}}`, "PersistedQueryNotFound", "PersistedQueryNotFound"},
+		"nothing":       {`{}`, "query is missing", "query is missing"},
+		"a wrong shape": {`{"query":"{stats{total}}","extensions":{"persistedQuery":7}}`, `"total":0`, `"total":0`},
+	} {
+		for h, want := range map[*house]string{open: c.open, closed: c.closed} {
+			req, err := http.NewRequestWithContext(t.Context(), "POST", h.url, strings.NewReader(c.body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Content-Type", "application/json")
+			if _, body := do(t, req); !strings.Contains(body, want) {
+				t.Errorf("%s: %s, want %s", name, body, want)
+			}
+		}
 	}
 }
 

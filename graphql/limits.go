@@ -6,11 +6,13 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/graphql-go/graphql"
 	"github.com/graphql-go/graphql/gqlerrors"
 	"github.com/graphql-go/graphql/language/ast"
 	"github.com/graphql-go/graphql/language/kinds"
 	"github.com/graphql-go/graphql/language/lexer"
 	"github.com/graphql-go/graphql/language/source"
+	"github.com/graphql-go/graphql/language/visitor"
 
 	"github.com/talenttrust/auditledger/projections"
 )
@@ -263,6 +265,31 @@ func (m *meter) number(v ast.Value, absent int) int {
 	}
 	return projections.MaxPage
 }
+
+// validate holds a query against the schema. It stops after a few errors: each costs the library
+// time that grows with the query.
+func validate(schema *graphql.Schema, doc *ast.Document) (errs []gqlerrors.FormattedError) {
+	var context *graphql.ValidationContext
+	stop := func(c *graphql.ValidationContext) *graphql.ValidationRuleInstance {
+		context = c
+		return &graphql.ValidationRuleInstance{VisitorOpts: &visitor.VisitorOptions{Enter: func(visitor.VisitFuncParams) (string, any) {
+			if len(c.Errors()) >= maxFaults {
+				panic(errFaults)
+			}
+			return visitor.ActionNoChange, nil
+		}}}
+	}
+	defer func() {
+		if p := recover(); p == errFaults {
+			errs = context.Errors()
+		} else if p != nil {
+			panic(p)
+		}
+	}()
+	return graphql.ValidateDocument(schema, doc, append([]graphql.ValidationRuleFn{stop}, graphql.SpecifiedRules...)).Errors
+}
+
+var errFaults = errors.New("enough errors")
 
 const (
 	maxMessage = 200

@@ -68,9 +68,11 @@ func (p *parser) parse(raw []byte) *Rejection {
 		p.fields(m)
 	}
 	received := len(m.payload)
-	if cleaned { // the limit is on what was sent: cleaning may have made it longer or shorter
+	if cleaned {
 		if sent, err := p.split(raw); err == nil {
-			received = len(sent.payload)
+			received = len(sent.payload) // the limit is on what was sent: cleaning may have made it longer or shorter
+			p.ev.ContractID = p.uncleaned("contractId", p.ev.ContractID, m.contractID, sent.contractID)
+			p.ev.EventID = p.uncleaned("eventId", p.ev.EventID, m.eventID, sent.eventID)
 		}
 	}
 	if r := p.payload(m.payload, received); r != nil {
@@ -106,11 +108,11 @@ func (p *parser) split(text []byte) (m members, err error) {
 		return m, err
 	}
 	for dec.PeekKind() != '}' {
-		tok, err := dec.ReadToken()
+		quoted, err := dec.ReadValue()
 		if err != nil {
 			return m, err
 		}
-		slot, name := m.slot(tok.String(), p.envelope)
+		slot, name := m.slot(memberName(quoted), p.envelope)
 		val, err := dec.ReadValue()
 		if err != nil {
 			return m, err
@@ -200,6 +202,15 @@ func (p *parser) id(name string, raw []byte) string {
 	return ""
 }
 
+// uncleaned refuses an id that was cleaned: ids are never changed, or two of them could become one.
+func (p *parser) uncleaned(name, id string, clean, sent []byte) string {
+	if id == "" || bytes.Equal(clean, sent) {
+		return id
+	}
+	p.wrong(name, clean, "must be 1 to 255 characters of A-Z a-z 0-9 _ - . @")
+	return ""
+}
+
 // integer reads an integral number from 0 to MaxInteger, however it is written: 3, 3.0, 3e0.
 func (p *parser) integer(name string, raw []byte) int64 {
 	if kindOf(raw) == '0' {
@@ -263,6 +274,22 @@ func text(raw []byte) (string, bool) {
 	if kindOf(raw) != '"' {
 		return "", false
 	}
+	if !bytes.ContainsRune(raw, '\\') {
+		return string(raw[1 : len(raw)-1]), true // it was cleaned, and is JSON
+	}
 	b, err := jsontext.AppendUnquote(nil, raw)
 	return string(b), err == nil
+}
+
+// memberNames are the names that memberName need not copy.
+var memberNames = [...]string{"contractId", "eventId", "payload", "sequence", "signature", "timestamp", "type", "chat_jid"}
+
+func memberName(quoted []byte) string {
+	for _, name := range memberNames {
+		if string(quoted[1:len(quoted)-1]) == name {
+			return name
+		}
+	}
+	name, _ := text(quoted)
+	return name
 }

@@ -116,6 +116,8 @@ func TestFields(t *testing.T) {
 		{[]string{"signature", "7"}, "rejected invalid_event /signature"},
 		{[]string{"more", "7"}, "rejected invalid_event /more"},
 		{[]string{"contractId", `"led ger"`}, "rejected invalid_event /contractId"},
+		{[]string{"contractId", `"led\u00001"`}, "rejected invalid_event /contractId"},
+		{[]string{"eventId", `"\u0000"`, "payload", `{"a":"\u0000"}`}, "rejected invalid_event /eventId"},
 		{[]string{"contractId", `"led:1"`}, "rejected invalid_event /contractId"},
 		{[]string{"contractId", `"` + long + `x"`}, "rejected invalid_event /contractId"},
 		{[]string{"contractId", `"` + long + `"`, "eventId", `"` + long + `"`}, "accepted"},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/talenttrust/auditledger/ledger/canonical"
 )
@@ -103,9 +104,19 @@ func (h *Header) AppendCanonical(b []byte) []byte {
 // LeafHash is the header's hash in the ledger's tree: SHA-256(0x00 ‖ canonical header), RFC 6962
 // section 2.1. It is also the next header's prev.
 func (h *Header) LeafHash() Hash {
-	var buf [1024]byte
-	return sha256.Sum256(h.AppendCanonical(buf[:1]))
+	return hashOf(func(b []byte) []byte { return h.AppendCanonical(append(b, 0)) })
 }
+
+// hashOf is the hash of what f appends to an empty slice.
+func hashOf(f func([]byte) []byte) Hash {
+	p := scratch.Get().(*[]byte)
+	defer scratch.Put(p)
+	*p = f((*p)[:0])
+	return sha256.Sum256(*p)
+}
+
+// scratch holds the texts that are only hashed.
+var scratch = sync.Pool{New: func() any { b := make([]byte, 0, 4096); return &b }}
 
 // Body is the part of a record that the commitment covers. Zero values, Absent integers and zero
 // hashes are not part of its hashed form.
@@ -174,8 +185,7 @@ func (y *Body) AppendCanonical(b []byte, h *Header) []byte {
 
 // CommitmentTo is what the header of the body must say: SHA-256(salt ‖ SHA-256(canonical body)).
 func (y *Body) CommitmentTo(h *Header) Hash {
-	var buf [2048]byte
-	bodyHash := sha256.Sum256(y.AppendCanonical(buf[:0], h))
+	bodyHash := hashOf(func(b []byte) []byte { return y.AppendCanonical(b, h) })
 	var in [64]byte
 	copy(in[:32], y.Salt[:])
 	copy(in[32:], bodyHash[:])
@@ -184,11 +194,11 @@ func (y *Body) CommitmentTo(h *Header) Hash {
 
 // EventHashOf is the hash of the whole event: canonical, with payloadHash in place of payload.
 func EventHashOf(h *Header, payloadHash Hash, signature string) Hash {
-	var buf [1024]byte
-	var text [66]byte
-	quoted := append(text[:0], '"')
-	quoted, _ = payloadHash.AppendText(quoted)
-	return sha256.Sum256(appendEvent(buf[:0], h, "payloadHash", append(quoted, '"'), signature))
+	return hashOf(func(b []byte) []byte {
+		var text [66]byte
+		quoted, _ := payloadHash.AppendText(append(text[:0], '"'))
+		return appendEvent(b, h, "payloadHash", append(quoted, '"'), signature)
+	})
 }
 
 // appendEvent writes the event as it was sent; payload stands under the given name, which sorts

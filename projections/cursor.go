@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"strings"
 
 	"github.com/talenttrust/auditledger/ledger"
 )
@@ -54,7 +55,7 @@ func (s sealer) seal(asOf ledger.Position, key []byte) string {
 // open is the inverse of seal. It is false for anything that seal did not make for this query.
 func (s sealer) open(text string) (asOf ledger.Position, key []byte, ok bool) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	if err != nil || len(b) < 1+macSize {
+	if err != nil || len(b) < 1+macSize || strings.ContainsAny(text, "\r\n") { // which the decoder passes over
 		return 0, nil, false
 	}
 	b, mac := b[:len(b)-macSize], b[len(b)-macSize:]

@@ -2,10 +2,12 @@ package projections
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -63,7 +65,17 @@ type sequences struct {
 	gaps                int64 // how many
 	found               int64 // findings, gaps included, conflicts not
 	dirty               bool
+
+	// Few gaps are kept here, by sequence, and their rows are written once for all records at hand:
+	// most gaps of a contract that is written to from several sides are filled at once. Many gaps are
+	// in their rows only.
+	few    bool // list is all gaps
+	list   []gap
+	stored []gap // those that have rows
 }
+
+// fewGaps is how many gaps of a contract are kept in memory.
+const fewGaps = 32
 
 func newFindings(t *table) folder {
 	return &findings{t: t, counters: newCounters(t), rows: newCache[string, *sequences](manyContracts)}
@@ -136,7 +148,7 @@ func (f *findings) between(s *sequences, r *ledger.Record) error {
 	if err != nil || !ok {
 		return errors.Join(err, f.reused(s, seq, at))
 	}
-	f.drop(s, g.from)
+	f.drop(s, g)
 	f.gap(s, g.from, seq-1, g.before, at)
 	f.gap(s, seq+1, g.to, at, g.after)
 	f.single(s, kindRegression, r)
@@ -157,18 +169,60 @@ func (f *findings) gap(s *sequences, from, to int64, before, after ledger.Positi
 	s.gaps++
 	s.found++
 	f.total(kindGap, 1)
-	val := row{}
-	val.num(to)
-	val.pos(before)
-	val.pos(after)
-	f.t.fail(f.writable().Set(f.key(s, kindGap, from, 0), val, nil))
+	g := gap{from, to, before, after}
+	if !s.few {
+		f.writeGap(s, g)
+		return
+	}
+	i, _ := slices.BinarySearchFunc(s.list, g, byFrom)
+	if s.list = slices.Insert(s.list, i, g); len(s.list) > fewGaps {
+		f.writeList(s)
+		s.few, s.list, s.stored = false, nil, nil
+	}
 }
 
-func (f *findings) drop(s *sequences, from int64) {
+func byFrom(a, b gap) int { return cmp.Compare(a.from, b.from) }
+
+func (f *findings) drop(s *sequences, g gap) {
 	s.gaps--
 	s.found--
 	f.total(kindGap, -1)
-	f.t.fail(f.writable().Delete(f.key(s, kindGap, from, 0), nil))
+	if !s.few {
+		f.deleteGap(s, g)
+		return
+	}
+	i, _ := slices.BinarySearchFunc(s.list, g, byFrom)
+	s.list = slices.Delete(s.list, i, i+1)
+}
+
+func (f *findings) writeGap(s *sequences, g gap) {
+	val := row{}
+	val.num(g.to)
+	val.pos(g.before)
+	val.pos(g.after)
+	f.t.fail(f.writable().Set(f.key(s, kindGap, g.from, 0), val, nil))
+}
+
+func (f *findings) deleteGap(s *sequences, g gap) {
+	f.t.fail(f.writable().Delete(f.key(s, kindGap, g.from, 0), nil))
+}
+
+// writeList brings the rows of a contract's gaps to what is in memory.
+func (f *findings) writeList(s *sequences) {
+	if slices.Equal(s.list, s.stored) {
+		return
+	}
+	for _, g := range s.stored {
+		if _, ok := slices.BinarySearchFunc(s.list, g, byFrom); !ok {
+			f.deleteGap(s, g)
+		}
+	}
+	for _, g := range s.list {
+		if i, ok := slices.BinarySearchFunc(s.stored, g, byFrom); !ok || s.stored[i] != g {
+			f.writeGap(s, g)
+		}
+	}
+	s.stored = append(s.stored[:0], s.list...)
 }
 
 // gapAround finds the gap that the sequence is in.
@@ -176,9 +230,54 @@ func (f *findings) gapAround(s *sequences, seq int64) (g gap, ok bool, err error
 	if s.gaps == 0 {
 		return g, false, nil
 	}
-	it, err := f.writable().NewIter(&pebble.IterOptions{LowerBound: f.key(s, kindGap, 0, 0), UpperBound: f.key(s, kindGap, seq+1, 0)})
+	if !s.few && s.gaps <= fewGaps/2 {
+		if err := f.readList(s); err != nil {
+			return g, false, err
+		}
+	}
+	if !s.few {
+		return f.storedGapAround(s, seq)
+	}
+	i, exact := slices.BinarySearchFunc(s.list, gap{from: seq}, byFrom)
+	if !exact {
+		i-- // the last one that begins before it
+	}
+	if i < 0 {
+		return g, false, nil
+	}
+	return s.list[i], s.list[i].to >= seq, nil
+}
+
+// readList takes the gaps of a contract from their rows into memory.
+func (f *findings) readList(s *sequences) error {
+	it, err := f.gapRows(s, ledger.MaxInteger)
 	if err != nil {
-		f.t.fail(err)
+		return err
+	}
+	s.list = s.list[:0]
+	for ok := it.First(); ok; ok = it.Next() {
+		g, err := decodeGap(it.Key(), it.Value())
+		if err != nil {
+			return errors.Join(err, it.Close())
+		}
+		s.list = append(s.list, g)
+	}
+	err = errors.Join(it.Error(), it.Close())
+	f.t.fail(err)
+	s.few, s.stored = err == nil, slices.Clone(s.list)
+	return err
+}
+
+// gapRows iterates over the rows of a contract's gaps that begin at a sequence or before it.
+func (f *findings) gapRows(s *sequences, upTo int64) (*pebble.Iterator, error) {
+	it, err := f.writable().NewIter(&pebble.IterOptions{LowerBound: f.key(s, kindGap, 0, 0), UpperBound: f.key(s, kindGap, upTo+1, 0)})
+	f.t.fail(err)
+	return it, err
+}
+
+func (f *findings) storedGapAround(s *sequences, seq int64) (g gap, ok bool, err error) {
+	it, err := f.gapRows(s, seq)
+	if err != nil {
 		return g, false, err
 	}
 	defer func() { f.t.fail(it.Close()) }()
@@ -280,7 +379,7 @@ func (f *findings) load(ids []string) {
 }
 
 func newSequences(id string) *sequences {
-	return &sequences{id: id, lowest: ledger.Absent, highest: ledger.Absent}
+	return &sequences{id: id, lowest: ledger.Absent, highest: ledger.Absent, few: true}
 }
 
 // row returns the contract's row for changing.
@@ -297,6 +396,11 @@ func (f *findings) row(id string) *sequences {
 }
 
 func (f *findings) finish() {
+	for _, s := range f.dirty {
+		if s.few {
+			f.writeList(s)
+		}
+	}
 	if f.ranges != nil {
 		f.t.fail(f.t.batch.Apply(f.ranges, nil))
 		f.t.fail(f.ranges.Close())
@@ -327,6 +431,7 @@ func (s *sequences) decode(b []byte) error {
 		*n = f.num()
 	}
 	s.atLowest, s.atHighest = f.pos(), f.pos()
+	s.few = s.gaps == 0
 	return f.end()
 }
 

@@ -391,8 +391,8 @@ func (q *Query) Stats(ctx context.Context, r StatsRequest) (s Stats, err error) 
 		if v.at.position > 0 {
 			s.AsOf.Time = time.UnixMilli(v.at.recordedAt).UTC()
 		}
-		s.Lag.Records, s.Lag.Milliseconds, err = q.p.lag(ctx, v.at)
-		return err
+		s.Lag.Records, s.Lag.Milliseconds = q.p.lag(ctx, v.at)
+		return ctx.Err()
 	})
 	return s, err
 }
@@ -755,13 +755,7 @@ func (q *Query) Payloads(ctx context.Context, entries []Entry) ([][]byte, error)
 }
 
 // States says where each projection stands.
-func (q *Query) States(ctx context.Context) ([]State, error) {
-	head, err := q.p.c.Reader.Head(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("read the head of the ledger: %w", err)
-	}
-	return q.p.states(head), nil
-}
+func (q *Query) States(ctx context.Context) ([]State, error) { return q.p.states(ctx), ctx.Err() }
 
 // Wait returns when the projections have taken in the record at the position. Failed ones are not
 // waited for. ErrNotCaughtUp after two seconds; ledger.ErrBeyondHead when the ledger does not reach so far.

@@ -23,7 +23,7 @@ import (
 // TestDigests folds the same records in one batch, one by one, with restarts, and with crashes that
 // take back what was not flushed, and expects the same rows every time.
 func TestDigests(t *testing.T) {
-	for seed := range uint64(12) {
+	for seed := range uint64(6) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
 			rnd := rand.New(rand.NewPCG(seed, 9))
@@ -31,9 +31,7 @@ func TestDigests(t *testing.T) {
 			scribble(b, rnd, 250)
 			want := digests(t, caughtUp(t, b))
 			for name, follow := range map[string]func(*testing.T, *book, *rand.Rand) *Projections{"one by one": oneByOne, "restarts": restarts, "crashes": crashes} {
-				got := follow(t, b.copy(), rnd)
-				diff(t, name, want, digests(t, got))
-				compareAll(t, got.Query(), modelOf(b.all()))
+				diff(t, name, want, digests(t, follow(t, b.copy(), rnd)))
 			}
 		})
 	}
@@ -501,6 +499,10 @@ func TestLag(t *testing.T) {
 	}
 	if s, err = p.Query().Stats(t.Context(), StatsRequest{}); err != nil || s.Lag.Records != 1+7 || s.Lag.Milliseconds != 4000 {
 		t.Errorf("%+v, %v", s, err)
+	}
+	b.setBroken(errors.New("no connection"))
+	if s, err = p.Query().Stats(t.Context(), StatsRequest{}); err != nil || s.Accepted != 1 || s.Lag.Records != 1+7 || s.Lag.Milliseconds != 8000 {
+		t.Errorf("while the ledger cannot be read: %+v, %v", s, err)
 	}
 }
 

@@ -7,7 +7,8 @@ import (
 )
 
 // states says where each projection stands against the head of the ledger.
-func (p *Projections) states(head ledger.Position) (all []State) {
+func (p *Projections) states(ctx context.Context) (all []State) {
+	head := p.head(ctx)
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	for _, known := range p.known {
@@ -50,26 +51,39 @@ func (p *Projections) behindHead(at cursor, head ledger.Position) int64 {
 	return p.at.records - at.records + p.behind
 }
 
+// head is the position of the ledger's last record, or the last one known while the ledger cannot
+// be asked: what is in the rows can be read all the same.
+func (p *Projections) head(ctx context.Context) ledger.Position {
+	head, err := p.c.Reader.Head(ctx)
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	if err != nil {
+		return p.seen
+	}
+	return head
+}
+
 // lag is how many records, and repeats that are not yet one, wait to be taken in behind the cursor,
 // and for how many milliseconds the first record does.
-func (p *Projections) lag(ctx context.Context, at cursor) (records, millis int64, err error) {
-	head, err := p.c.Reader.Head(ctx)
-	if err != nil {
-		return 0, 0, err
-	}
+func (p *Projections) lag(ctx context.Context, at cursor) (records, millis int64) {
+	head := p.head(ctx)
 	p.mu.RLock()
 	records = p.behindHead(at, head)
 	p.mu.RUnlock()
 	if records > 0 {
-		for batch, err := range p.c.Reader.Follow(ctx, at.position) {
-			if err != nil {
-				return 0, 0, err
-			}
-			millis = max(0, p.c.Now().UnixMilli()-batch.Records[0].Header.RecordedAt)
-			break
+		millis = max(0, p.c.Now().UnixMilli()-p.waiting(ctx, at))
+	}
+	return records + p.c.Pending(), millis
+}
+
+// waiting is when the record behind the cursor was stored, or while the ledger cannot be asked the one at it.
+func (p *Projections) waiting(ctx context.Context, at cursor) int64 {
+	for batch, err := range p.c.Reader.Follow(ctx, at.position) {
+		if err == nil {
+			return batch.Records[0].Header.RecordedAt
 		}
 	}
-	return records + p.c.Pending(), millis, nil
+	return at.recordedAt
 }
 
 // reached reports whether all projections that have not failed have taken in the position, and

@@ -234,8 +234,8 @@ func (v *view) names(ctx context.Context, tag byte, in hours) ([]Named, error) {
 }
 
 const (
-	maxNames = 100
-	other    = "other"
+	maxNames  = 100
+	otherName = "other"
 )
 
 // topNames keeps the first maxNames and sums the rest up as "other".
@@ -243,12 +243,12 @@ func topNames(named []Named) []Named {
 	if len(named) <= maxNames {
 		return named
 	}
-	rest := Named{Name: other}
+	rest := Named{Name: otherName}
 	kept := slices.DeleteFunc(named, func(n Named) bool {
-		if n.Name == other {
+		if n.Name == otherName {
 			rest.Count += n.Count
 		}
-		return n.Name == other
+		return n.Name == otherName
 	})
 	for _, n := range kept[min(maxNames, len(kept)):] {
 		rest.Count += n.Count

@@ -31,15 +31,8 @@ func metaKey(name string, more ...byte) []byte {
 type prefix [2]byte
 
 // end is the first key behind all keys of the generation.
-func (p prefix) end() []byte { return after(p[:]) }
-
-// after is the first key behind all keys that start with k; k does not consist of 0xff only.
-func after(k []byte) []byte {
-	end := append([]byte(nil), k...)
-	for end[len(end)-1]++; end[len(end)-1] == 0; end[len(end)-1]++ {
-		end = end[:len(end)-1]
-	}
-	return end
+func (p prefix) end() []byte {
+	return binary.BigEndian.AppendUint16(nil, binary.BigEndian.Uint16(p[:])+1)
 }
 
 // key starts a row's key.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -32,6 +33,7 @@ const (
 // that does nothing but read, decode, hash, append and sync. ratio is the bare path's time per event
 // over the service's: 1 would be a service that costs nothing.
 func BenchmarkIngest(b *testing.B) {
+	defer debug.SetGCPercent(debug.SetGCPercent(gcPercent)) // for both alike
 	var bare, full float64
 	b.Run("bare", func(b *testing.B) { bare = ingest(b, startBare(b)) })
 	b.Run("service", func(b *testing.B) {

@@ -46,6 +46,10 @@ type config struct {
 	MaxEventsPerRequest         int    `env:"MAX_EVENTS_PER_REQUEST" default:"1000" help:"Most events in one request."`
 	EventBatchSize              int    `env:"EVENT_BATCH_SIZE" default:"100" help:"Events that are appended at once."`
 
+	GraphQLIntrospection bool   `env:"GRAPHQL_INTROSPECTION" name:"graphql-introspection" default:"true" negatable:"" help:"Answer queries about the GraphQL schema."`
+	GraphQLQueries       string `env:"GRAPHQL_QUERIES" name:"graphql-queries" help:"Folder of *.graphql files that clients may name by their SHA-256."`
+	GraphQLQueriesOnly   bool   `env:"GRAPHQL_QUERIES_ONLY" name:"graphql-queries-only" help:"Allow no other queries than those."`
+
 	LogLevel  slog.Level `env:"LOG_LEVEL" default:"info" help:"debug, info, warn or error."`
 	LogFormat string     `env:"LOG_FORMAT" default:"text" enum:"text,json" help:"text or json."`
 }

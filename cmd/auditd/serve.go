@@ -83,7 +83,7 @@ func serve(ctx context.Context, fail context.CancelCauseFunc, c *config, stdout 
 	if err != nil {
 		return err
 	}
-	queries, err := graphql.New(graphql.Config{Query: views.Query(), Epoch: id[:16], Logger: log, Show: rest.ShowPayload(l)})
+	queries, err := c.graphql(graphql.Config{Query: views.Query(), Epoch: id[:16], Logger: log, Show: rest.ShowPayload(l)})
 	if err != nil {
 		return err
 	}
@@ -182,6 +182,16 @@ func serveHTTP(ctx context.Context, listener net.Listener, handler http.Handler,
 		err = errors.Join(cause, err)
 	}
 	return err
+}
+
+func (c *config) graphql(g graphql.Config) (h *graphql.Handler, err error) {
+	g.NoIntrospection, g.PersistedOnly = !c.GraphQLIntrospection, c.GraphQLQueriesOnly
+	if c.GraphQLQueries != "" {
+		if g.Persisted, err = graphql.LoadPersisted(c.GraphQLQueries); err != nil {
+			return nil, fmt.Errorf("GRAPHQL_QUERIES: %w", err)
+		}
+	}
+	return graphql.New(g)
 }
 
 func (c *config) auth() (*rest.Auth, error) {

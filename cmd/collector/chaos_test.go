@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"cmp"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -78,7 +79,7 @@ func TestChaos(t *testing.T) {
 }
 
 type chaos struct {
-	t          *testing.T
+	t          testing.TB
 	rnd        *rand.Rand // used by disturb only
 	dir        string
 	ledgerAddr string
@@ -114,19 +115,24 @@ func (c *chaos) chooseLedger(kind string) {
 		if out, err := exec.Command("go", "build", "-o", binary, "github.com/talenttrust/auditledger/cmd/auditd").CombinedOutput(); err != nil {
 			c.t.Fatalf("CHAOS_LEDGER=auditd: the service does not build: %v\n%s", err, out)
 		}
-		c.startIt = func() *process { return startAuditd(c.t, binary, c.ledgerAddr, c.path("data")) }
+		c.startIt = func() *process { return startAuditd(c.t, binary, c.ledgerAddr, c.dir) }
 		c.records = c.auditdRecords
 	default:
 		c.t.Fatalf("CHAOS_LEDGER=%s: want auditd or nothing", kind)
 	}
 }
 
-// startAuditd starts the real service as its documentation says: by environment, without sources,
-// on a loopback address.
-func startAuditd(t testing.TB, binary, addr, data string) *process {
+// chaosToken is the bearer token of the one source that the service has in this test.
+const chaosToken = "chaos-token"
+
+// startAuditd starts the real service. Its source is as one fed by an outbox should be: keys are
+// bound for ever, and events that come late are welcome.
+func startAuditd(t testing.TB, binary, addr, dir string) *process {
 	t.Helper()
+	sources := filepath.Join(dir, "sources.yaml")
+	writeFile(t, sources, fmt.Sprintf("sources:\n  - {name: chaos, role: admin, window: \"0\", late: accept, keys: [{id: k1, sha256: %x}]}\n", sha256.Sum256([]byte(chaosToken))))
 	p := &process{cmd: exec.Command(binary), done: make(chan error, 1)}
-	p.cmd.Env = append(os.Environ(), "LISTEN="+addr, "DATA_DIR="+data, "IDEMPOTENCY_TTL=0")
+	p.cmd.Env = append(os.Environ(), "LISTEN="+addr, "DATA_DIR="+filepath.Join(dir, "data"), "SOURCES_FILE="+sources)
 	p.cmd.Stderr = &p.stderr
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -134,6 +140,24 @@ func startAuditd(t testing.TB, binary, addr, data string) *process {
 	go func() { p.done <- p.cmd.Wait() }()
 	t.Cleanup(func() { p.cmd.Process.Kill() })
 	return p
+}
+
+// ask reads a JSON answer of the service.
+func (c *chaos) ask(path string, answer any) {
+	c.t.Helper()
+	req, err := http.NewRequest(http.MethodGet, "http://"+c.ledgerAddr+path, nil)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+chaosToken)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(resp.Body).Decode(answer); err != nil || resp.StatusCode != http.StatusOK {
+		c.t.Fatalf("%s: %d %v", path, resp.StatusCode, err)
+	}
 }
 
 func (c *chaos) startLedger() {
@@ -148,7 +172,7 @@ func (c *chaos) startLedger() {
 }
 
 func (c *chaos) startCollector() {
-	c.collector = startProcess(c.t, "collector", "run", "--db", c.path("outbox.db"), "--url", "http://"+c.proxy.addr(), "--auth", "none",
+	c.collector = startProcess(c.t, "collector", "run", "--db", c.path("outbox.db"), "--url", "http://"+c.proxy.addr(), "--secret", chaosToken,
 		"--follow", c.path("*.log*"), "--backoff-base", "20ms", "--backoff-max", "500ms", "--timeout", "5s", "--reserve", "0", "--log-level", "warn")
 }
 
@@ -356,30 +380,30 @@ func (c *chaos) smallLedgerRecords() map[string][]string {
 	return got
 }
 
-// auditdRecords reads every contract's history over REST.
+// auditdRecords reads every contract's history over REST, once it shows all that is stored.
 func (c *chaos) auditdRecords() map[string][]string {
+	waitFor(c.t, "the projections catch up", func() bool {
+		var stats struct{ Lag struct{ Records int } }
+		c.ask("/api/v1/stats", &stats)
+		return stats.Lag.Records == 0
+	})
 	got := map[string][]string{}
 	for n := range 37 {
 		for cursor, first := "", true; first || cursor != ""; first = false {
-			target := fmt.Sprintf("http://%s/api/v1/contracts/c-%d/history?limit=1000&status=accepted&payload=false&cursor=%s", c.ledgerAddr, n, url.QueryEscape(cursor))
 			var page struct {
 				Entries []struct {
-					Key  string `json:"deduplicationKey"`
-					Hash string `json:"payloadHash"`
-				} `json:"entries"`
-				NextCursor string `json:"nextCursor"`
+					DeduplicationKey string
+					PayloadHash      string
+				}
+				NextCursor string
 			}
-			resp, err := http.Get(target)
-			if err != nil {
-				c.t.Fatal(err)
+			path := fmt.Sprintf("/api/v1/contracts/c-%d/history?limit=1000&status=accepted", n)
+			if cursor != "" {
+				path += "&cursor=" + url.QueryEscape(cursor)
 			}
-			err = json.NewDecoder(resp.Body).Decode(&page)
-			resp.Body.Close()
-			if err != nil || resp.StatusCode != 200 {
-				c.t.Fatalf("%s: %d %v", target, resp.StatusCode, err)
-			}
+			c.ask(path, &page)
 			for _, e := range page.Entries {
-				got[e.Key] = append(got[e.Key], e.Hash)
+				got[e.DeduplicationKey] = append(got[e.DeduplicationKey], e.PayloadHash)
 			}
 			cursor = page.NextCursor
 		}

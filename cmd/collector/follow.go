@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -17,11 +18,11 @@ import (
 )
 
 const (
-	followPoll = time.Second // beside the file system's own notices
-	printBytes = 1024        // of a file's beginning, and before the mark, that must still be the same
-	readBytes  = 1 << 20
-	turnBytes  = 64 << 20    // of one file, before the next one has its turn
-	retire     = time.Minute // after which nothing more is expected in a file that was rotated away
+	followPoll  = time.Second           // beside the file system's own notices
+	followPause = 20 * time.Millisecond // between a notice and the look
+	printBytes  = 1024                  // of a file's beginning, and before the mark, that must still be the same
+	readBytes   = 1 << 20
+	retire      = time.Minute // after which nothing more is expected in a file that was rotated away
 )
 
 // follower reads files that are appended to, and goes on where it was: how far a file has been
@@ -69,17 +70,19 @@ func (f *follower) Run(ctx context.Context) error {
 		return err
 	}
 	for ctx.Err() == nil {
-		more, err := f.look(ctx)
-		if err != nil {
+		if err := f.look(ctx); err != nil {
 			return err
-		}
-		if more {
-			continue
 		}
 		select {
 		case <-ctx.Done():
 		case <-tick.C:
 		case <-notices:
+			// Others may write in this folder without end, the outbox for one: not each of their
+			// notices is worth a look.
+			select {
+			case <-ctx.Done():
+			case <-time.After(min(followPause, f.poll)):
+			}
 		}
 	}
 	return nil
@@ -87,7 +90,7 @@ func (f *follower) Run(ctx context.Context) error {
 
 // watch asks the file system for notices about the folders. It is a means to be quick only: where
 // it does not work, the poll finds everything.
-func (f *follower) watch() (<-chan fsnotify.Event, func()) {
+func (f *follower) watch() (notices <-chan struct{}, stop func()) {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
 		f.in.log.Info("no file notices, polling", "error", err)
@@ -98,7 +101,21 @@ func (f *follower) watch() (<-chan fsnotify.Event, func()) {
 			f.in.log.Info("no file notices, polling", "folder", filepath.Dir(p), "error", err)
 		}
 	}
-	return w.Events, func() { w.Close() }
+	noticed := make(chan struct{}, 1)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for open := true; open; {
+			select {
+			case _, open = <-w.Events:
+			case _, open = <-w.Errors: // such as a queue that ran over: the next look finds what it was about
+			}
+			select {
+			case noticed <- struct{}{}:
+			default:
+			}
+		}
+	})
+	return noticed, func() { w.Close(); wg.Wait() }
 }
 
 // resume opens files that were followed before and have been renamed since: what was appended to
@@ -110,7 +127,7 @@ func (f *follower) resume(ctx context.Context) error {
 	}
 	listed := f.list()
 	for _, m := range marks {
-		if _, there := listed[m.Name]; there || !f.follows(m.Path) {
+		if !f.follows(m.Path) || slices.ContainsFunc(listed, func(c candidate) bool { return c.name == m.Name }) {
 			continue
 		}
 		path := findIdentity(filepath.Dir(m.Path), m.Name)
@@ -135,20 +152,33 @@ func (f *follower) follows(path string) bool {
 	return slices.ContainsFunc(f.patterns, func(p string) bool { ok, _ := filepath.Match(p, path); return ok || p == path })
 }
 
-// list returns the files that the patterns lead to, by identity.
-func (f *follower) list() map[string]string {
-	found := map[string]string{}
+// candidate is a file that a pattern leads to.
+type candidate struct {
+	name, path string
+	modified   time.Time
+}
+
+// list returns the files that the patterns lead to, the one that was written first in front: of a
+// rotated set that is the order of its lines.
+func (f *follower) list() []candidate {
+	var found []candidate
 	for _, p := range f.patterns {
 		paths := []string{p}
 		if _, err := os.Stat(p); err != nil {
 			paths, _ = filepath.Glob(p)
 		}
 		for _, path := range paths {
-			if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
-				found[identity(path, info)] = path
+			info, err := os.Stat(path)
+			if err != nil || !info.Mode().IsRegular() {
+				continue
+			}
+			c := candidate{identity(path, info), path, info.ModTime()}
+			if !slices.ContainsFunc(found, func(other candidate) bool { return other.name == c.name }) {
+				found = append(found, c)
 			}
 		}
 	}
+	slices.SortStableFunc(found, func(a, b candidate) int { return a.modified.Compare(b.modified) })
 	return found
 }
 
@@ -163,47 +193,41 @@ func findIdentity(dir, name string) string {
 	return ""
 }
 
-// look reads everything there is to read now and reports whether there may be more at once. An
-// error ends the follower: ctx has ended, or the outbox cannot be read.
-func (f *follower) look(ctx context.Context) (more bool, err error) {
+// look reads every file to its end, one after the other, so that the lines of a rotated set stay in
+// order. An error ends the follower: the outbox cannot be read.
+func (f *follower) look(ctx context.Context) error {
 	was := f.trouble
 	f.trouble = false
 	listed := f.list()
 	for _, t := range f.tails {
-		path, there := listed[t.name]
-		if t.listed = there; there {
-			t.path, t.quiet = path, time.Now()
-			delete(listed, t.name)
+		at := slices.IndexFunc(listed, func(c candidate) bool { return c.name == t.name })
+		if t.listed = at >= 0; t.listed {
+			t.path, t.quiet = listed[at].path, time.Now()
+			listed = slices.Delete(listed, at, at+1)
 		}
 	}
-	for name, path := range listed {
-		if f.refused[name] {
+	for _, c := range listed {
+		if f.refused[c.name] {
 			continue
 		}
-		t, err := f.open(ctx, name, path)
+		t, err := f.open(ctx, c.name, c.path)
 		if errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) {
 			f.raise(err.Error())
 			continue
 		}
 		if err != nil {
-			return false, err
+			return err
 		}
 		t.listed = true
 		f.tails = append(f.tails, t)
 	}
-	behind := map[string]bool{} // paths whose older file is not read to its end yet
 	for _, t := range slices.Clone(f.tails) {
-		if behind[t.path] {
-			continue
-		}
-		end, err := f.read(ctx, t)
+		err := f.read(ctx, t)
 		switch {
 		case ctx.Err() != nil:
-			return false, nil
+			return nil
 		case err != nil:
 			f.give(t, err)
-		case !end:
-			more, behind[t.path] = true, true
 		case !t.listed && time.Since(t.quiet) > f.retire:
 			f.finish(ctx, t)
 		}
@@ -211,7 +235,7 @@ func (f *follower) look(ctx context.Context) (more bool, err error) {
 	if was && !f.trouble && len(f.refused) == 0 {
 		f.in.alerts.Clear(outbox.AlertSource)
 	}
-	return more, nil
+	return nil
 }
 
 func (f *follower) raise(what string) {
@@ -259,42 +283,40 @@ func (t *tail) mark(offset int64) (*outbox.Mark, error) {
 	return &outbox.Mark{Name: t.name, Path: t.path, Position: offset, Head: head, Tail: end}, err
 }
 
-// read takes what was appended, and reports whether it got to the end of the file.
-func (f *follower) read(ctx context.Context, t *tail) (end bool, err error) {
+// read takes what was appended, up to the end of the file.
+func (f *follower) read(ctx context.Context, t *tail) error {
 	info, err := t.file.Stat()
 	if err != nil {
-		return false, err
+		return err
 	}
 	if info.Size() == t.size && info.ModTime().Equal(t.time) {
-		return true, nil
+		return nil
 	}
 	f.checkSame(t, info.Size())
 	var l lot
 	buf := make([]byte, readBytes)
-	for turn := 0; turn < turnBytes && ctx.Err() == nil; {
+	for {
 		n, err := t.file.ReadAt(buf, t.lines.read())
-		turn += n
 		lines, splitErr := t.lines.split(buf[:n])
 		if splitErr != nil {
-			return false, splitErr
+			return splitErr
 		}
 		for _, ln := range lines {
 			f.in.add(&l, t.path, ln)
 		}
 		if err != nil && err != io.EOF {
-			return false, err
+			return err
 		}
 		if l.full() || err == io.EOF {
 			if err := f.commit(ctx, t, &l); err != nil {
-				return false, err
+				return err
 			}
 		}
 		if err == io.EOF {
 			t.size, t.time, t.quiet = info.Size(), info.ModTime(), time.Now()
-			return true, nil
+			return nil
 		}
 	}
-	return false, f.commit(ctx, t, &l)
 }
 
 // commit stores a lot together with how far the file has been read.

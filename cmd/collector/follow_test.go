@@ -195,6 +195,21 @@ func TestFollowAnotherFileAfterRestart(t *testing.T) {
 	f.want(eventIDs(0, 25)...)
 }
 
+// A rotated set that is met for the first time is read in the order in which it was written.
+func TestFollowOrderOfRotatedSet(t *testing.T) {
+	in, dir := testIntake(t), t.TempDir()
+	for i, name := range []string{"app.log.3", "app.log.2", "app.log.1", "app.log"} {
+		path := filepath.Join(dir, name)
+		writeFile(t, path, eventLines("c", 2*i, 2*i+2))
+		at := time.Now().Add(time.Duration(i-10) * time.Minute)
+		if err := os.Chtimes(path, at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := follow(t, in, dir, "app.log*")
+	f.want(eventIDs(0, 8)...)
+}
+
 func TestFollowBinary(t *testing.T) {
 	in, dir := testIntake(t), t.TempDir()
 	writeFile(t, filepath.Join(dir, "a.bin"), "\x7fELF\x00\x00\x00"+strings.Repeat("\x00\n", 1000))

@@ -517,3 +517,55 @@ func TestQueueIsBounded(t *testing.T) {
 	holding.Store(false)
 	appendEvents(t, s, 0, 10)
 }
+
+// TestDamagedIndex: damage in the derived index is an error that says what to do, at start or when it is
+// met. It never hangs or ends the process, and with the folder deleted all is as it was.
+func TestDamagedIndex(t *testing.T) {
+	dir := t.TempDir()
+	s := mustOpen(t, disk.Config{Dir: dir})
+	var entries []*ledger.Entry
+	for n := range 3000 {
+		entries = append(entries, event(3000-n)) // against the order: later ones must look their keys up
+	}
+	if _, err := s.Append(t.Context(), entries); err != nil {
+		t.Fatal(err)
+	}
+	mustClose(t, s)
+	tables, err := filepath.Glob(filepath.Join(dir, "index", "*.sst"))
+	if err != nil || len(tables) == 0 {
+		t.Fatalf("index tables %v, %v", tables, err)
+	}
+	for _, name := range tables {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for at := 1000; at < len(b)-3000; at += 2048 {
+			b[at] ^= 0xff
+		}
+		if err := os.WriteFile(name, b, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var fatal atomic.Value
+	s, err = disk.Open(disk.Config{Dir: dir, Logger: quiet(), Fatal: func(err error) { fatal.Store(err) }})
+	if err == nil {
+		_, err = s.Append(t.Context(), entries)
+		if !errors.Is(err, ledger.ErrUnavailable) {
+			t.Errorf("append over a damaged index: %v", err)
+		}
+		s.Close()
+		err, _ = fatal.Load().(error)
+	}
+	if err == nil || !strings.Contains(err.Error(), "derived: delete it") || !strings.Contains(err.Error(), dir) {
+		t.Errorf("a damaged index: %v, want its folder and what to do", err)
+	}
+	if err := os.RemoveAll(filepath.Join(dir, "index")); err != nil {
+		t.Fatal(err)
+	}
+	s = mustOpen(t, disk.Config{Dir: dir})
+	defer s.Close()
+	if o, err := s.Append(t.Context(), entries[:1]); err != nil || o[0].Verdict != ledger.Duplicate {
+		t.Errorf("after the index was built again: %+v, %v", o, err)
+	}
+}

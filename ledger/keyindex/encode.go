@@ -73,6 +73,34 @@ func decodeFound(b []byte) (f ledger.Found, err error) {
 	return f, r.end()
 }
 
+// maxPositions is how many positions a row holds at most: a look-up reads half of them.
+const maxPositions = 128
+
+// appendPositions writes increasing positions as varints: the first, then the steps.
+func appendPositions(b []byte, positions []ledger.Position) []byte {
+	var before ledger.Position
+	for _, p := range positions {
+		b = binary.AppendUvarint(b, uint64(p-before))
+		before = p
+	}
+	return b
+}
+
+// decodePosition reads the n-th position, from 0; ok is false when there are not so many.
+func decodePosition(b []byte, n uint64) (at ledger.Position, ok bool, err error) {
+	r := reader{b}
+	for ; len(r.b) > 0; n-- {
+		at += ledger.Position(r.uvarint())
+		if r.b == nil {
+			return 0, false, errShort
+		}
+		if n == 0 {
+			return at, true, nil
+		}
+	}
+	return 0, false, nil
+}
+
 // reader takes values off the front of b; b is nil after a value that was not there.
 type reader struct{ b []byte }
 

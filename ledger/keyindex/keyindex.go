@@ -14,7 +14,7 @@
 //
 //	c                              → cursor, 8 bytes
 //	h stream                       → head
-//	s stream 0x00 revision(8)      → position, 8 bytes
+//	s stream 0x00 revision(8)      → positions of this revision and of those behind it that came with it
 //	k contractId 0x00 sequence(8) eventId → the key's newest generation
 //
 // A contract's entries stand together, in the order in which they usually come.
@@ -79,8 +79,12 @@ type run struct {
 	positions []ledger.Position
 }
 
-func newTable() *table {
-	return &table{keys: map[ledger.Key]ledger.Found{}, streams: map[string]*run{}}
+// newTable makes room for about as much as the table before came to hold.
+func newTable(before *table) *table {
+	if before == nil {
+		before = &table{}
+	}
+	return &table{keys: make(map[ledger.Key]ledger.Found, len(before.keys)), streams: make(map[string]*run, len(before.streams))}
 }
 
 // Open opens or creates the index in c.Dir and starts its writing goroutine.
@@ -101,10 +105,10 @@ func Open(c Config) (*Index, error) {
 	if err != nil {
 		return nil, fmt.Errorf("key index: %w", err)
 	}
-	x := &Index{c: c, db: db, active: newTable(), heads: newCache(), wake: make(chan struct{}, 1), stop: make(chan struct{}), finished: make(chan struct{})}
+	x := &Index{c: c, db: db, active: newTable(nil), heads: newCache(), wake: make(chan struct{}, 1), stop: make(chan struct{}), finished: make(chan struct{})}
 	x.room = sync.NewCond(&x.mu)
 	if x.cursor, err = x.storedCursor(); err != nil {
-		return nil, errors.Join(err, db.Close())
+		return nil, errors.Join(derived(c.Dir, err), db.Close())
 	}
 	x.floor = x.cursor
 	go x.write()
@@ -171,7 +175,7 @@ func (x *Index) turn() {
 	if x.active.records == 0 || x.failed != nil {
 		return
 	}
-	x.writing, x.active = x.active, newTable()
+	x.writing, x.active = x.active, newTable(x.active)
 	select {
 	case x.wake <- struct{}{}:
 	default:
@@ -306,14 +310,25 @@ func (x *Index) At(stream string, revision int64) (at ledger.Position, ok bool, 
 	if ok {
 		return at, true, nil
 	}
-	v, err := x.get(positionKey(stream, revision))
-	if err != nil || v == nil {
-		return 0, false, err
+	return x.storedPosition(stream, revision)
+}
+
+// storedPosition finds the row that begins at the revision or before it.
+func (x *Index) storedPosition(stream string, revision int64) (at ledger.Position, ok bool, err error) {
+	it, err := x.db.NewIter(&pebble.IterOptions{LowerBound: positionKey(stream, 0), UpperBound: positionKey(stream, revision+1)})
+	if err != nil {
+		return 0, false, fmt.Errorf("read key index: %w", err)
 	}
-	if len(v) != 8 {
-		return 0, false, fmt.Errorf("key index: the position of %s %d has %d bytes", stream, revision, len(v))
+	defer func() { err = errors.Join(err, it.Close()) }()
+	if !it.Last() {
+		return 0, false, it.Error()
 	}
-	return ledger.Position(binary.BigEndian.Uint64(v)), true, nil
+	first := binary.BigEndian.Uint64(it.Key()[len(it.Key())-8:])
+	at, ok, err = decodePosition(it.Value(), uint64(revision)-first)
+	if err != nil {
+		err = fmt.Errorf("positions of %s from revision %d: %w", stream, first, err)
+	}
+	return at, ok, err
 }
 
 func (x *Index) positionInMemory(stream string, revision int64) (ledger.Position, bool) {
@@ -415,10 +430,10 @@ func (t *table) writeTo(b *pebble.Batch) error {
 	}
 	for _, s := range streams {
 		r := t.streams[s]
-		key := positionKey(s, r.first)
-		for i, p := range r.positions {
-			binary.BigEndian.PutUint64(key[len(key)-8:], uint64(r.first)+uint64(i))
-			err = errors.Join(err, b.Set(key, binary.BigEndian.AppendUint64(buf[:0], uint64(p)), nil))
+		for from := 0; from < len(r.positions); from += maxPositions {
+			part := r.positions[from:min(from+maxPositions, len(r.positions))]
+			buf = appendPositions(buf[:0], part)
+			err = errors.Join(err, b.Set(positionKey(s, r.first+int64(from)), buf, nil))
 		}
 	}
 	return err

@@ -202,6 +202,11 @@ func FuzzDecode(f *testing.F) {
 				t.Errorf("%+v becomes %+v, %v", found, again, err)
 			}
 		}
+		for n := range uint64(4) {
+			if at, ok, err := decodePosition(b, n); ok && err != nil {
+				t.Errorf("position %d: %d and %v", n, at, err)
+			}
+		}
 		if head, err := decodeHead(b); err == nil {
 			if again, err := decodeHead(appendHead(nil, head)); err != nil || again != head {
 				t.Errorf("%+v becomes %+v, %v", head, again, err)

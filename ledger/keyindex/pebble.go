@@ -1,6 +1,7 @@
 package keyindex
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 
@@ -12,7 +13,7 @@ import (
 type DBConfig struct {
 	Dir      string
 	MemTable int   // bytes held before they go to disk; 32 MiB when 0
-	Cache    int64 // bytes; 64 MiB when 0
+	Cache    int64 // bytes, memtables included: the database takes them out of it; 192 MiB when 0
 	Logger   *slog.Logger
 	Fatal    func(error) // called once when the database cannot go on; the caller shuts down. It must not return to the database.
 }
@@ -22,10 +23,10 @@ type DBConfig struct {
 // batch, so a cursor written in the same batch as its rows is always right.
 func OpenDB(c DBConfig) (*pebble.DB, error) {
 	if c.MemTable == 0 {
-		c.MemTable = 64 << 20
+		c.MemTable = 32 << 20
 	}
 	if c.Cache == 0 {
-		c.Cache = 64 << 20
+		c.Cache = 192 << 20
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
@@ -37,19 +38,31 @@ func OpenDB(c DBConfig) (*pebble.DB, error) {
 		DisableWAL:            true,
 		MemTableSize:          uint64(c.MemTable),
 		FormatMajorVersion:    pebble.FormatNewest,
-		L0CompactionThreshold: 8, // rows are written once and seldom read: fewer, larger compactions
-		L0StopWritesThreshold: 40,
+		L0CompactionThreshold: 20, // rows are written once and seldom read: few, large compactions
+		L0StopWritesThreshold: 60,
 		LBaseMaxBytes:         512 << 20,
 		Logger:                dbLogger{c.Logger, c.Fatal},
 	}
+	// Damage found by a read is that read's error; the default would end the process in its middle.
+	opts.EventListener = &pebble.EventListener{DataCorruption: func(info pebble.DataCorruptionInfo) {
+		c.Logger.Error("database damaged", "folder", c.Dir, "error", info.String())
+		if c.Fatal != nil {
+			c.Fatal(derived(c.Dir, errors.New("a file of it is damaged")))
+		}
+	}}
 	for i := range opts.Levels {
 		opts.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
 	}
 	db, err := pebble.Open(c.Dir, opts)
 	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", c.Dir, err)
+		return nil, derived(c.Dir, err)
 	}
 	return db, nil
+}
+
+// derived says of an error what can be done about it.
+func derived(dir string, err error) error {
+	return fmt.Errorf("%s: %w; all in this folder is derived: delete it while the service is stopped, and it is built again", dir, err)
 }
 
 // dbLogger passes what a database says on, and ends the service in an orderly way where the

@@ -1,6 +1,9 @@
 package outbox
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // verdict is what an HTTP status means for the event it is about.
 type verdict int
@@ -81,7 +84,9 @@ const maxReason = 2000
 func (r result) reason() Reason {
 	text := r.Reason
 	for _, e := range r.Errors {
-		text += fmt.Sprintf("; %s %s", e.Path, e.Message)
+		if !strings.Contains(text, e.Message) { // the reason often says it already
+			text += fmt.Sprintf("; %s %s", e.Path, e.Message)
+		}
 	}
 	if len(text) > maxReason {
 		text = text[:maxReason]

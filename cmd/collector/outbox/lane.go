@@ -3,12 +3,13 @@ package outbox
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/google/uuid"
 	"github.com/talenttrust/auditledger/ledger/canonical"
 	"github.com/talenttrust/auditledger/rest"
@@ -100,7 +101,9 @@ func (s *Sender) deliver(ctx context.Context, batch []Pending) {
 			return
 		}
 		settled, again := a.settle(batch)
-		s.settle(ctx, settled)
+		if len(settled) > 0 {
+			s.results <- settled
+		}
 		if batch = again; len(batch) == 0 {
 			return
 		}
@@ -141,7 +144,8 @@ func (a answer) settle(batch []Pending) (settled []Settlement, again []Pending) 
 	return settled, again
 }
 
-// note turns an answer into metrics, alerts and a line in the log.
+// note turns an answer into metrics and alerts, and into a line in the log when it is another one
+// than before.
 func (s *Sender) note(a answer) {
 	name := map[verdict]string{done: "done", retry: "retry", retryAlert: "refused", bury: "rejected", park: "rejected"}[a.verdict]
 	s.metrics.requests.WithLabelValues(name).Inc()
@@ -152,9 +156,23 @@ func (s *Sender) note(a answer) {
 		s.cfg.Alerts.Clear(AlertRefused)
 		s.cfg.Alerts.Clear(AlertAnswer)
 	}
+	trouble := ""
 	if a.verdict == retry || a.verdict == retryAlert {
-		s.cfg.Log.Info("sending again later", "status", a.reason.Status, "code", a.reason.Code, "reason", a.reason.Text, "retry_after", a.retryAfter)
+		trouble = fmt.Sprint(a.reason.Status, " ", a.reason.Code)
 	}
+	s.mu.Lock()
+	changed := trouble != s.trouble
+	s.trouble = trouble
+	s.mu.Unlock()
+	level := slog.LevelDebug
+	if changed {
+		level = slog.LevelInfo
+	}
+	if trouble == "" {
+		s.cfg.Log.Log(context.Background(), level, "the ledger takes events")
+		return
+	}
+	s.cfg.Log.Log(context.Background(), level, "the ledger does not take events now; sending again", "status", a.reason.Status, "code", a.reason.Code, "reason", a.reason.Text, "retry_after", a.retryAfter)
 }
 
 // maxAnswer bounds what is read of an answer.

@@ -28,6 +28,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -52,7 +53,8 @@ type Config struct {
 	// 0 is unbounded.
 	MaxBytes int64
 	// Reserve is the free space on the disk below which new events get ErrFull, so that deliveries
-	// can still be recorded. 0 is 256 MiB, negative is none.
+	// can still be recorded. 0 is 256 MiB, negative is none. Much less is not enough: SQLite's
+	// WAL, which takes the records of deliveries, has 32 MiB before it is written back.
 	Reserve int64
 	// Now is the clock for the times people see; no decision depends on it. nil is time.Now.
 	Now func() time.Time
@@ -78,7 +80,7 @@ type Outbox struct {
 	closed  bool
 }
 
-type statements struct{ insert, isDead, hasOther, delete, bury, park, mark *sql.Stmt }
+type statements struct{ insert, dead, isDead, hasOther, delete, bury, park, mark *sql.Stmt }
 
 // Open opens the outbox, and creates the file (mode 0600) when there is none. The cost does not
 // depend on how much is pending.
@@ -120,7 +122,7 @@ func (o *Outbox) open(ctx context.Context) (err error) {
 	if err := o.prepare(ctx); err != nil {
 		return err
 	}
-	o.read, err = openDatabase(o.cfg.Path, 4, "query_only(1)")
+	o.read, err = openDatabase(o.cfg.Path, 4, "query_only(1)", "cache_size(-2048)")
 	return err
 }
 
@@ -166,9 +168,10 @@ func (o *Outbox) prepare(ctx context.Context) error {
 		{&o.stmt.insert, `INSERT OR IGNORE INTO outbox
 			(event_key, payload_hash, form, type, contract_id, event_id, sequence, body, size, origin, enqueued_at)
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`},
+		{&o.stmt.dead, `SELECT dead FROM totals`},
 		{&o.stmt.isDead, `SELECT count(*) FROM dead WHERE event_key = ? AND payload_hash = ? AND body_hash = ?`},
 		{&o.stmt.hasOther, `SELECT count(*) FROM outbox WHERE event_key = ? AND payload_hash <> ?`},
-		{&o.stmt.delete, `DELETE FROM outbox WHERE seq = ?`},
+		{&o.stmt.delete, `DELETE FROM outbox WHERE seq IN (SELECT value FROM json_each(?))`},
 		{&o.stmt.bury, `INSERT INTO dead
 			(event_key, payload_hash, body_hash, form, type, contract_id, event_id, sequence, body, size, origin,
 			 enqueued_at, died_at, status, code, reason)
@@ -251,8 +254,12 @@ func (o *Outbox) EnqueueFrom(ctx context.Context, mark *Mark, events []Event) ([
 		if err := tx.checkSize(); err != nil {
 			return err
 		}
+		anyDead, err := tx.count(tx.o.stmt.dead)
+		if err != nil {
+			return err
+		}
 		for i, e := range events {
-			outcome, err := tx.enqueue(e)
+			outcome, err := tx.enqueue(e, anyDead)
 			if err != nil {
 				return err
 			}
@@ -386,7 +393,9 @@ func (tx txn) checkSize() error {
 	return nil
 }
 
-func (tx txn) enqueue(e Event) (Outcome, error) {
+// enqueue stores one event. anyDead says whether there are dead letters at all, so that the usual
+// case does not have to look for each event among them.
+func (tx txn) enqueue(e Event, anyDead bool) (Outcome, error) {
 	if limit := tx.o.cfg.MaxEventBytes; e.Refused == "" && len(e.Body) > limit {
 		e.Refused = fmt.Sprintf("the event has %d bytes, the limit is %d", len(e.Body), limit)
 	}
@@ -394,9 +403,11 @@ func (tx txn) enqueue(e Event) (Outcome, error) {
 		return Buried, tx.bury(e, tx.now, Reason{Code: "refused", Text: e.Refused})
 	}
 	key := e.identity()
-	bodyHash := sha256.Sum256(e.Body)
-	if dead, err := tx.count(tx.o.stmt.isDead, key, e.PayloadHash[:], bodyHash[:]); err != nil || dead {
-		return Known, err
+	if anyDead {
+		bodyHash := sha256.Sum256(e.Body)
+		if dead, err := tx.count(tx.o.stmt.isDead, key, e.PayloadHash[:], bodyHash[:]); err != nil || dead {
+			return Known, err
+		}
 	}
 	if e.Form == FormEnvelope {
 		other, err := tx.count(tx.o.stmt.hasOther, key, e.PayloadHash[:])
@@ -480,13 +491,9 @@ type Settlement struct {
 // Settle records what became of pending events, in one transaction.
 func (o *Outbox) Settle(ctx context.Context, settled []Settlement) error {
 	err := o.commit(ctx, func(tx txn) error {
-		for _, s := range settled { // removals first: they make the room that dead letters need
-			if s.Fate == Parked {
-				continue
-			}
-			if _, err := o.stmt.delete.ExecContext(tx.ctx, s.Pending.Seq); err != nil {
-				return err
-			}
+		// Removals first: they make the room that dead letters need.
+		if _, err := o.stmt.delete.ExecContext(tx.ctx, removals(settled)); err != nil {
+			return err
 		}
 		for _, s := range settled {
 			if err := tx.keep(s); err != nil {
@@ -499,6 +506,22 @@ func (o *Outbox) Settle(ctx context.Context, settled []Settlement) error {
 		return fmt.Errorf("settle: %w", err)
 	}
 	return nil
+}
+
+// removals is the JSON array of the events that leave the outbox. One statement for all of them
+// costs a third of one for each.
+func removals(settled []Settlement) string {
+	list := []byte{'['}
+	for _, s := range settled {
+		if s.Fate == Parked {
+			continue
+		}
+		if len(list) > 1 {
+			list = append(list, ',')
+		}
+		list = strconv.AppendInt(list, s.Pending.Seq, 10)
+	}
+	return string(append(list, ']'))
 }
 
 func (tx txn) keep(s Settlement) error {

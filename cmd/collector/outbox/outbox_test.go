@@ -309,7 +309,7 @@ func TestCommitIsolatesFailures(t *testing.T) {
 	var wg sync.WaitGroup
 	var goodErr, badErr error
 	wg.Go(func() {
-		goodErr = o.commit(t.Context(), func(tx txn) error { _, err := tx.enqueue(event("c", "e", 1, `{}`)); return err })
+		goodErr = o.commit(t.Context(), func(tx txn) error { _, err := tx.enqueue(event("c", "e", 1, `{}`), false); return err })
 	})
 	wg.Go(func() { badErr = o.commit(t.Context(), func(txn) error { return bad }) })
 	waitFor(t, "both changes wait", func() bool { o.mu.Lock(); defer o.mu.Unlock(); return len(o.waiting) == 2 })

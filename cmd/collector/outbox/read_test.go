@@ -281,3 +281,18 @@ func FuzzRead(f *testing.F) {
 		}
 	})
 }
+
+// No rules file makes ParseRules panic, and rules that it takes can be used.
+func FuzzParseRules(f *testing.F) {
+	f.Add(chatRules)
+	f.Add([]byte("events: {types: {x: {id: [$type, [a, b]], sets: {a: b}}}}"))
+	f.Add([]byte("{"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		rules, err := ParseRules(text)
+		if err != nil {
+			return
+		}
+		rules.Read([]byte(`{"contractType":"x","contractId":"c","payload":{"a":[1]}}`), "")
+		rules.Read([]byte(`{"type":"x","payload":[{"id":"1@g.us"}]}`), "")
+	})
+}

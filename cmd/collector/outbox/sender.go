@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 )
 
@@ -65,10 +64,12 @@ type Sender struct {
 	client  *http.Client
 	seed    maphash.Seed
 	memory  *semaphore.Weighted
-	settled chan struct{} // holds a token when events were settled since the feeder last looked
+	results chan []Settlement // from the lanes to the writer
+	settled chan struct{}     // holds a token when events were settled since the feeder last looked
 
 	mu       sync.Mutex
 	inFlight map[int64]struct{} // guarded by mu: events that are read and not settled, by Seq
+	trouble  string             // guarded by mu: why the last request has to be repeated, "" when it has not
 }
 
 // NewSender returns a sender for the outbox. It fails when the URL cannot be one of a ledger or
@@ -158,24 +159,23 @@ func (s *Sender) run(ctx context.Context, drain bool) error {
 		return err
 	}
 	s.memory, s.inFlight = semaphore.NewWeighted(int64(s.cfg.MemoryBytes)), map[int64]struct{}{}
+	s.results = make(chan []Settlement, s.cfg.Connections)
 	lanes := make([]chan Pending, s.cfg.Connections)
-	var g errgroup.Group
+	var working, writing sync.WaitGroup
+	writing.Go(func() { s.write(ctx) })
 	for i := range lanes {
 		lanes[i] = make(chan Pending, s.cfg.BatchEvents)
-		g.Go(func() error { s.lane(ctx, lanes[i]); return nil })
+		working.Go(func() { s.lane(ctx, lanes[i]) })
 	}
-	g.Go(func() error {
-		defer func() {
-			for _, lane := range lanes {
-				close(lane)
-			}
-		}()
-		s.feed(ctx, lanes, drain)
-		return nil
-	})
-	err = g.Wait()
+	s.feed(ctx, lanes, drain)
+	for _, lane := range lanes {
+		close(lane)
+	}
+	working.Wait()
+	close(s.results)
+	writing.Wait()
 	s.client.CloseIdleConnections()
-	return errors.Join(err, lease.Release())
+	return lease.Release()
 }
 
 const (
@@ -185,23 +185,25 @@ const (
 )
 
 // feed reads pending events in order and hands each to its contract's lane. It reads on from where
-// it was: an event it has handed out is the lane's until it is settled or the sender stops.
+// it was: an event it has handed out is the lane's until it is settled or the sender stops. Parked
+// events are read page by page between the others, so that they hold nobody up.
 func (s *Sender) feed(ctx context.Context, lanes []chan Pending, drain bool) {
-	poll := time.NewTicker(pollEvery)
+	poll, parked := time.NewTicker(pollEvery), time.NewTicker(s.cfg.ParkedRetry)
 	defer poll.Stop()
-	s.feedParked(ctx, lanes)
-	parked := time.NewTimer(s.cfg.ParkedRetry)
 	defer parked.Stop()
-	for after := int64(0); ctx.Err() == nil; {
-		last, ok := s.feedPage(ctx, lanes, after, false)
-		if ok {
-			after = last
-			select {
-			case <-parked.C:
-				s.feedParked(ctx, lanes)
-				parked.Reset(s.cfg.ParkedRetry)
-			default:
-			}
+	after, afterParked, tryParked := int64(0), int64(0), true
+	for ctx.Err() == nil {
+		select {
+		case <-parked.C:
+			afterParked, tryParked = 0, true
+		default:
+		}
+		last, more := s.feedPage(ctx, lanes, after, false)
+		after = last
+		if tryParked {
+			afterParked, tryParked = s.feedPage(ctx, lanes, afterParked, true)
+		}
+		if more || tryParked {
 			continue
 		}
 		if drain && s.idle() {
@@ -213,28 +215,23 @@ func (s *Sender) feed(ctx context.Context, lanes []chan Pending, drain bool) {
 		case <-s.settled:
 		case <-poll.C:
 		case <-parked.C:
-			s.feedParked(ctx, lanes)
-			parked.Reset(s.cfg.ParkedRetry)
+			afterParked, tryParked = 0, true
 		}
 	}
 }
 
-func (s *Sender) feedParked(ctx context.Context, lanes []chan Pending) {
-	for after, ok := int64(0), true; ok; {
-		after, ok = s.feedPage(ctx, lanes, after, true)
-	}
-}
-
-// feedPage hands out one page and returns the last Seq of it, or false when there was nothing.
-func (s *Sender) feedPage(ctx context.Context, lanes []chan Pending, after int64, parked bool) (last int64, ok bool) {
+// feedPage hands out the page behind after. It returns the last Seq of it and whether there was
+// anything.
+func (s *Sender) feedPage(ctx context.Context, lanes []chan Pending, after int64, parked bool) (last int64, more bool) {
 	var page []Pending
 	s.insist(ctx, "read the outbox", func() (err error) {
 		page, err = s.box.Next(ctx, after, parked, pageEvents, pageBytes)
 		return err
 	})
+	last = after
 	for _, p := range page {
 		if !s.hand(ctx, lanes, p) {
-			return 0, false
+			break
 		}
 		last = p.Seq
 	}
@@ -276,12 +273,47 @@ func (s *Sender) idle() bool {
 	return len(s.inFlight) == 0
 }
 
-// settle records what became of events. Until the outbox has taken it, nothing else happens in this
-// lane: the events would be sent again, which is harmless, but a dead letter would not be kept.
-func (s *Sender) settle(ctx context.Context, settled []Settlement) {
-	if len(settled) == 0 || !s.insist(ctx, "write the outbox", func() error { return s.box.Settle(ctx, settled) }) {
-		return
+// maxSettle bounds one transaction of the writer.
+const maxSettle = 4000
+
+// write records what became of events. It takes together what the lanes have for it, since one
+// transaction over many events costs far less than many. The lanes do not wait: an event that is
+// answered and not yet removed when the program dies is sent again, and is then a duplicate.
+func (s *Sender) write(ctx context.Context) {
+	for settled := range s.results {
+		settled = s.more(settled)
+		if !s.insist(ctx, "write the outbox", func() error { return s.box.Settle(ctx, settled) }) {
+			// Stopping: once more, whatever ctx says. If that fails too, the events stay pending.
+			if err := s.box.Settle(context.WithoutCancel(ctx), settled); err != nil {
+				s.cfg.Log.Warn("answered events stay in the outbox and will be sent again", "events", len(settled), "error", err)
+				continue
+			}
+		}
+		s.forget(settled)
+		s.report(settled)
 	}
+}
+
+// more adds what else is at hand, or comes within Linger.
+func (s *Sender) more(settled []Settlement) []Settlement {
+	linger := time.NewTimer(s.cfg.Linger)
+	defer linger.Stop()
+	for len(settled) < maxSettle {
+		select {
+		case next, ok := <-s.results:
+			if !ok {
+				return settled
+			}
+			settled = append(settled, next...)
+		case <-linger.C:
+			return settled
+		}
+	}
+	return settled
+}
+
+// forget lets go of settled events.
+func (s *Sender) forget(settled []Settlement) {
 	s.mu.Lock()
 	for _, one := range settled {
 		delete(s.inFlight, one.Pending.Seq)
@@ -290,7 +322,6 @@ func (s *Sender) settle(ctx context.Context, settled []Settlement) {
 	for _, one := range settled {
 		s.memory.Release(s.weight(one.Pending))
 	}
-	s.report(settled)
 	select {
 	case s.settled <- struct{}{}:
 	default:

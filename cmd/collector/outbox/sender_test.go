@@ -654,3 +654,25 @@ func TestTake(t *testing.T) {
 		t.Errorf("got %v, want %s", got, want)
 	}
 }
+
+// Whatever a server answers, an event counts as delivered only where the answer says so for it.
+func FuzzJudge(f *testing.F) {
+	f.Add(200, []byte(`{"results":[{"status":"accepted"},{"status":"rejected","httpStatus":409}]}`))
+	f.Add(200, []byte(`{"results":[{"status":"accepted"}]}`))
+	f.Add(403, []byte(`{"code":"contract_type_not_allowed","status":403}`))
+	f.Add(500, []byte(`<html>`))
+	batch := []Pending{{Seq: 1, Event: event("c", "e", 1, `{}`)}, {Seq: 2, Event: event("c", "e", 2, `{}`)}}
+	f.Fuzz(func(t *testing.T, status int, body []byte) {
+		a := judge(status, body, batch)
+		settled, again := a.settle(batch)
+		if len(settled)+len(again) != len(batch) {
+			t.Fatalf("%d %q: %d settled and %d again of %d", status, body, len(settled), len(again), len(batch))
+		}
+		for _, s := range settled {
+			if s.Fate == Sent && (status != 200 && status != 201 || !bytes.Contains(body, []byte("c"))) {
+				t.Errorf("%d %q: counts as delivered", status, body)
+			}
+		}
+		judge(status, body, []Pending{{Seq: 1, Event: envelope("c", "u", `{}`)}})
+	})
+}

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// BenchmarkStart is the start of the service on an empty folder, until it listens, and its stop.
+func BenchmarkStart(b *testing.B) {
+	for b.Loop() {
+		ctx, cancel := context.WithCancel(context.Background())
+		out, in := io.Pipe()
+		done := make(chan error, 1)
+		go func() {
+			done <- run(ctx, []string{"--listen=127.0.0.1:0", "--data-dir=" + b.TempDir(), "--log-level=error"}, in, io.Discard)
+			in.Close()
+		}()
+		if _, err := out.Read(make([]byte, 200)); err != nil {
+			b.Fatal(err)
+		}
+		b.StopTimer()
+		cancel()
+		if err := <-done; err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+	}
+}
+
+// TestSoak loads the service, as a process of its own, for as long as SOAK says (10m, say), reads from
+// it meanwhile, and wants goroutines, open files and memory in the last third of the time to be what
+// they were in the second.
+func TestSoak(t *testing.T) {
+	length, err := time.ParseDuration(os.Getenv("SOAK"))
+	if err != nil {
+		t.Skip("a soak takes as long as the environment variable SOAK says, such as SOAK=10m: not set")
+	}
+	p := startProgram(t, buildProgram(t), t.TempDir())
+	defer func() {
+		p.cmd.Process.Signal(os.Interrupt)
+		if err := p.cmd.Wait(); err != nil {
+			t.Errorf("an orderly stop: %v", err)
+		}
+	}()
+	end := time.Now().Add(length)
+	var wg sync.WaitGroup
+	for c := range int64(8) {
+		wg.Go(func() {
+			for n := c; time.Now().Before(end); n += 8 {
+				body := appendBatch(nil, n)
+				if err := send(p.url, body); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	var samples []sample
+	for tick := time.NewTicker(length / 60); time.Now().Before(end); <-tick.C {
+		var page map[string]any
+		get(t, p.url+"/api/v1/contracts/payment-contract-00001/history?payload=true", &page)
+		s := takeSample(t, p)
+		samples = append(samples, s)
+		t.Logf("%+v", s)
+	}
+	wg.Wait()
+	third := len(samples) / 3
+	before, after := highest(samples[third:2*third]), highest(samples[2*third:])
+	t.Logf("second third at most %+v, last third at most %+v", before, after)
+	if after.goroutines > before.goroutines+20 || after.files > before.files+20 || after.rss > before.rss*5/4 {
+		t.Errorf("growth: %+v, then %+v", before, after)
+	}
+}
+
+func send(url string, body []byte) error {
+	resp, err := http.Post(url+"/api/v1/events", "application/json", strings.NewReader(string(body)))
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != 200 && resp.StatusCode != 503 {
+		return fmt.Errorf("status %d, %v", resp.StatusCode, err)
+	}
+	return nil
+}
+
+// sample is what the process holds at a moment.
+type sample struct {
+	goroutines, files int
+	rss               int // MiB
+	events            int
+}
+
+func takeSample(t *testing.T, p *program) (s sample) {
+	t.Helper()
+	resp, err := http.Get(p.url + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		v, _ := strconv.ParseFloat(value, 64)
+		switch name {
+		case "go_goroutines":
+			s.goroutines = int(v)
+		case "process_resident_memory_bytes":
+			s.rss = int(v) >> 20
+		case `ledger_events_total{code="",status="accepted"}`:
+			s.events = int(v)
+		}
+	}
+	files, err := os.ReadDir(filepath.Join("/proc", strconv.Itoa(p.cmd.Process.Pid), "fd"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files { // files of the log and the databases grow with the ledger, not with time
+		target, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(p.cmd.Process.Pid), "fd", f.Name()))
+		if err == nil && !strings.HasSuffix(target, ".seg") && !strings.HasSuffix(target, ".sst") {
+			s.files++
+		}
+	}
+	return s
+}
+
+func highest(samples []sample) (h sample) {
+	for _, s := range samples {
+		h = sample{max(h.goroutines, s.goroutines), max(h.files, s.files), max(h.rss, s.rss), max(h.events, s.events)}
+	}
+	return h
+}
