@@ -118,6 +118,15 @@ func (c *config) Validate() error {
 	if c.DataDir == "" {
 		return errors.New("DATA_DIR must name a folder")
 	}
+	if int64(c.MaxPayloadBytes) > c.MaxBodyBytes {
+		return fmt.Errorf("MAX_PAYLOAD_BYTES is %d, more than a whole body may have: MAX_BODY_BYTES is %d", c.MaxPayloadBytes, c.MaxBodyBytes)
+	}
+	if c.DiskReserveBytes > most {
+		return fmt.Errorf("DISK_RESERVE_BYTES must be at most %d", int64(most))
+	}
+	if c.GraphQLQueriesOnly && c.GraphQLQueries == "" {
+		return errors.New("GRAPHQL_QUERIES_ONLY allows nothing without GRAPHQL_QUERIES")
+	}
 	return c.validateParts()
 }
 

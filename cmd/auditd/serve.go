@@ -41,7 +41,7 @@ func serve(ctx context.Context, fail context.CancelCauseFunc, c *config, stdout 
 
 	auth, err := c.auth()
 	if err != nil {
-		return err
+		return fmt.Errorf("SOURCES_FILE: %w", err)
 	}
 	cert, err := c.loadCertificate()
 	if err != nil {
@@ -49,11 +49,11 @@ func serve(ctx context.Context, fail context.CancelCauseFunc, c *config, stdout 
 	}
 	schemas, err := ledger.LoadSchemas(c.SchemaDir)
 	if err != nil {
-		return err
+		return fmt.Errorf("SCHEMA_DIR: %w", err)
 	}
 	store, err := disk.Open(disk.Config{Dir: c.DataDir, Reserve: c.DiskReserveBytes, Logger: log, Fatal: fail})
 	if err != nil {
-		return err
+		return fmt.Errorf("DATA_DIR: %w", err)
 	}
 	defer undo(store.Close)
 	instance, err := c.instance()
