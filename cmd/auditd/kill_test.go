@@ -34,9 +34,15 @@ func buildProgram(t *testing.T) string {
 
 func startProgram(t *testing.T, bin, dir string, args ...string) *program {
 	t.Helper()
-	p := &program{cmd: exec.Command(bin, append([]string{"--listen=127.0.0.1:0", "--data-dir=" + dir, "--log-level=warn"}, args...)...)}
+	return startProgramLogging(t, bin, dir, os.Stderr, append([]string{"--log-level=warn"}, args...)...)
+}
+
+// startProgramLogging starts the program with its log in a place of the test's.
+func startProgramLogging(t *testing.T, bin, dir string, log io.Writer, args ...string) *program {
+	t.Helper()
+	p := &program{cmd: exec.Command(bin, append([]string{"--listen=127.0.0.1:0", "--data-dir=" + dir}, args...)...)}
 	p.cmd.Dir = t.TempDir()
-	p.cmd.Stderr = os.Stderr
+	p.cmd.Stderr = log
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
