@@ -139,6 +139,10 @@ func (f *follower) resume(ctx context.Context) error {
 			continue
 		}
 		t, err := f.open(ctx, m.Name, path)
+		for try := 0; try < 5 && (errors.Is(err, errMoved) || errors.Is(err, fs.ErrNotExist)); try++ {
+			path = findIdentity(filepath.Dir(m.Path), m.Name) // it has yet another name
+			t, err = f.open(ctx, m.Name, path)
+		}
 		if err != nil {
 			return err
 		}
@@ -211,6 +215,9 @@ func (f *follower) look(ctx context.Context) error {
 			continue
 		}
 		t, err := f.open(ctx, c.name, c.path)
+		if errors.Is(err, errMoved) {
+			continue // the next look finds it under its new name
+		}
 		if errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) {
 			f.raise(err.Error())
 			continue
@@ -243,6 +250,10 @@ func (f *follower) raise(what string) {
 	f.in.alerts.Raise(outbox.AlertSource, 1, what)
 }
 
+// errMoved: between being found and being opened, the path came to lead to another file. Read under
+// the first one's name, that would be taken for it, and it would never be read.
+var errMoved = errors.New("the file was renamed at this moment")
+
 // open opens a file at its mark, or at its start when it has none or is another file now.
 func (f *follower) open(ctx context.Context, name, path string) (*tail, error) {
 	mark, err := f.in.box.Mark(ctx, name)
@@ -252,6 +263,13 @@ func (f *follower) open(ctx context.Context, name, path string) (*tail, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("follow: %w", err)
+	}
+	info, err := file.Stat()
+	if err == nil && identity(path, info) != name {
+		err = errMoved
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("follow %s: %w", path, err), file.Close())
 	}
 	t := &tail{name: name, path: path, file: file, last: mark, quiet: time.Now()}
 	if mark != nil {

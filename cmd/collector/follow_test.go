@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -258,4 +259,39 @@ func TestFollowFullOutbox(t *testing.T) {
 		t.Errorf("got %d events %v, want %d in order", len(got), got, len(want))
 	}
 	waitFor(t, "the alert to be over", func() bool { return !in.alerts.State(outbox.AlertFull).Raised })
+}
+
+// TestOpenAfterRename: a path that leads to another file than the one that was found there is not
+// taken for it.
+func TestOpenAfterRename(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "app.log")
+	if err := os.WriteFile(path, []byte("one\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := identity(path, info)
+	if err := os.Rename(path, path+".1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte("two\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	box, err := outbox.Open(t.Context(), outbox.Config{Path: filepath.Join(dir, "outbox.db"), Reserve: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer box.Close()
+	f := &follower{in: &intake{box: box}}
+	if _, err := f.open(t.Context(), found, path); !errors.Is(err, errMoved) {
+		t.Errorf("the file that took the path: %v, want errMoved", err)
+	}
+	moved, err := f.open(t.Context(), found, path+".1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	moved.file.Close()
 }
