@@ -1,5 +1,5 @@
 # All set-up is done by these targets: a machine with Go and git is enough, and make itself.
-.PHONY: run build test check bench fuzz
+.PHONY: run build test check bench fuzz soak
 
 run: ## start the service on the embedded store, data in ./data, on http://127.0.0.1:8080
 	go run ./cmd/auditd
@@ -19,6 +19,10 @@ check: ## what must hold of the code as it is written
 bench: ## µs per event of each stage, and the whole service beside the bare path
 	go test -run '^$$' -bench . -benchtime 1s ./ledger/... ./projections
 	go test -run '^$$' -bench Ingest -benchtime 5000x ./cmd/auditd
+	go test -run '^$$' -bench . -benchtime 1s ./cmd/collector/outbox
+
+soak: ## ten minutes of load, or SOAK=1h: goroutines, files and memory must not grow
+	go test -tags soak -run Soak -timeout 0 -v ./cmd/auditd
 
 fuzz: ## half a minute for each parser
 	@for p in $$(grep -rl '^func Fuzz' --include=*_test.go . | xargs -n1 dirname | sort -u); do \

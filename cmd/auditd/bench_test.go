@@ -44,6 +44,28 @@ func BenchmarkIngest(b *testing.B) {
 	})
 }
 
+// BenchmarkStart is the start of the service on an empty folder, until it listens, and its stop.
+func BenchmarkStart(b *testing.B) {
+	for b.Loop() {
+		ctx, cancel := context.WithCancel(context.Background())
+		out, in := io.Pipe()
+		done := make(chan error, 1)
+		go func() {
+			done <- run(ctx, []string{"--listen=127.0.0.1:0", "--data-dir=" + b.TempDir(), "--log-level=error"}, in, io.Discard)
+			in.Close()
+		}()
+		if _, err := out.Read(make([]byte, 200)); err != nil {
+			b.Fatal(err)
+		}
+		b.StopTimer()
+		cancel()
+		if err := <-done; err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+	}
+}
+
 // ingest sends b.N batches and returns µs per event.
 func ingest(b *testing.B, url string) float64 {
 	var next atomic.Int64

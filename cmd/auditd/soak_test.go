@@ -1,7 +1,8 @@
+//go:build soak
+
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -14,35 +15,16 @@ import (
 	"time"
 )
 
-// BenchmarkStart is the start of the service on an empty folder, until it listens, and its stop.
-func BenchmarkStart(b *testing.B) {
-	for b.Loop() {
-		ctx, cancel := context.WithCancel(context.Background())
-		out, in := io.Pipe()
-		done := make(chan error, 1)
-		go func() {
-			done <- run(ctx, []string{"--listen=127.0.0.1:0", "--data-dir=" + b.TempDir(), "--log-level=error"}, in, io.Discard)
-			in.Close()
-		}()
-		if _, err := out.Read(make([]byte, 200)); err != nil {
-			b.Fatal(err)
-		}
-		b.StopTimer()
-		cancel()
-		if err := <-done; err != nil {
-			b.Fatal(err)
-		}
-		b.StartTimer()
-	}
-}
-
-// TestSoak loads the service, as a process of its own, for as long as SOAK says (10m, say), reads from
+// TestSoak loads the service, as a process of its own, for ten minutes or as long as SOAK says, reads from
 // it meanwhile, and wants goroutines, open files and memory in the last third of the time to be what
 // they were in the second.
 func TestSoak(t *testing.T) {
-	length, err := time.ParseDuration(os.Getenv("SOAK"))
-	if err != nil {
-		t.Skip("a soak takes as long as the environment variable SOAK says, such as SOAK=10m: not set")
+	length := 10 * time.Minute
+	if text := os.Getenv("SOAK"); text != "" {
+		var err error
+		if length, err = time.ParseDuration(text); err != nil {
+			t.Fatal(err)
+		}
 	}
 	p := startProgram(t, buildProgram(t), t.TempDir())
 	defer func() {
