@@ -47,9 +47,6 @@ func ledgerProcess(args []string) error {
 //
 //	CHAOS_LEDGER=auditd CHAOS_DURATION=10m CHAOS_EVENTS=1000000 go test -run TestChaos -timeout 60m -v ./cmd/collector
 func TestChaos(t *testing.T) {
-	if testing.Short() {
-		t.Skip("NOT RUN: the chaos test needs some seconds; leave -short out")
-	}
 	duration, err := time.ParseDuration(cmp.Or(os.Getenv("CHAOS_DURATION"), "8s"))
 	if err != nil {
 		t.Fatal(err)

@@ -111,7 +111,7 @@ func decodeEscape(src []byte) (r rune, n int) {
 	return r, 6
 }
 
-// decodeUnit decodes one \uXXXX.
+// decodeUnit decodes one escape of a UTF-16 unit: \u and four hex digits.
 func decodeUnit(src []byte) (r rune, ok bool) {
 	if len(src) < 6 || src[0] != '\\' || src[1] != 'u' {
 		return 0, false

@@ -21,7 +21,6 @@
 package keyindex
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -443,12 +442,12 @@ func (t *table) writeTo(b *pebble.Batch) error {
 func (x *Index) Close() error {
 	close(x.stop)
 	<-x.finished
-	err := x.Flush(context.Background())
+	err := x.flush()
 	return errors.Join(err, x.db.Close())
 }
 
-// Flush makes all that was applied durable. It is for the end: the writing goroutine must have stopped.
-func (x *Index) Flush(context.Context) error {
+// flush makes all that was applied durable. The writing goroutine must have stopped.
+func (x *Index) flush() error {
 	if _, err := x.writeTable(); err != nil {
 		return err
 	}
