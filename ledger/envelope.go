@@ -56,20 +56,20 @@ func (l *Ledger) envelopeEntry(req Request, ev *Event, now int64) *Entry {
 	return l.entry(req, ev, "", now)
 }
 
-func (m *members) envelopeSlot(name string) (*[]byte, string) {
-	switch name {
+func (m *members) envelopeSlot(name []byte) *canonical.Member {
+	switch string(name) {
 	case "type":
-		return &m.kind, name
+		return &m.kind
 	case "chat_jid":
-		return &m.chatJID, name
+		return &m.chatJID
 	case "payload":
-		return &m.payload, name
+		return &m.payload
 	}
-	return nil, name
+	return nil
 }
 
 // envelopeFields reads the fields of an envelope; what is wrong with them goes to p.errors.
-func (p *parser) envelopeFields(m members) {
+func (p *parser) envelopeFields(m *members) {
 	if kind, ok := text(m.kind); !ok || kind == "" || utf8.RuneCountInString(kind) > maxEnvelopeType {
 		p.wrong("type", m.kind, fmt.Sprintf("must be a string of 1 to %d characters", maxEnvelopeType))
 	} else {
