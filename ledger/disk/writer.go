@@ -37,12 +37,19 @@ func (s *Store) Append(ctx context.Context, entries []*ledger.Entry) ([]ledger.O
 		return nil, err
 	}
 	c := &call{ctx: ctx, entries: entries, seen: make([]sight, len(entries)), outcomes: make([]ledger.Outcome, len(entries)), done: make(chan struct{})}
+	size := 0
+	for _, e := range entries {
+		size += len(e.Body.Payload) + typicalBody
+	}
+	bodies := make([]byte, 0, size)
 	for i, e := range entries {
 		var err error
 		if c.seen[i], err = s.look(e); err != nil {
 			return nil, fmt.Errorf("%w: %w", ledger.ErrUnavailable, err)
 		}
-		e.Prepared = appendBody(make([]byte, 0, len(e.Body.Payload)+512), &e.Body)
+		from := len(bodies)
+		bodies = appendBody(bodies, &e.Body)
+		e.Prepared = bodies[from:len(bodies):len(bodies)]
 	}
 	if err := s.enqueue(c); err != nil {
 		return nil, err
@@ -54,6 +61,9 @@ func (s *Store) Append(ctx context.Context, entries []*ledger.Entry) ([]ledger.O
 		return nil, fmt.Errorf("wait for the disk: %w: %w", context.Cause(ctx), ledger.ErrUnknown)
 	}
 }
+
+// typicalBody is about how many bytes a body has besides its payload.
+const typicalBody = 256
 
 func (s *Store) stopped() bool {
 	s.mu.RLock()
