@@ -157,7 +157,10 @@ const SequenceFree = "free"
 
 // AppendCanonical appends the body's hashed form, without the salt. An accepted event's identity
 // stands in the header and is repeated here, inside the event.
-func (y *Body) AppendCanonical(b []byte, h *Header) []byte {
+func (y *Body) AppendCanonical(b []byte, h *Header) []byte { return y.appendTo(b, h, false) }
+
+// appendTo appends the hashed form, or with salted the one that is stored as JSON.
+func (y *Body) appendTo(b []byte, h *Header, salted bool) []byte {
 	o := object{append(b, '{')}
 	o.positive("boundUntil", y.BoundUntil)
 	o.str("chatJid", y.ChatJID)
@@ -175,6 +178,9 @@ func (y *Body) AppendCanonical(b []byte, h *Header) []byte {
 	o.optHash("payloadHash", y.PayloadHash)
 	o.optHash("rawHash", y.RawHash)
 	o.str("reason", y.Reason)
+	if salted {
+		o.hash("salt", Hash(y.Salt))
+	}
 	o.flag("sanitized", y.Sanitized)
 	o.str("sequencePolicy", y.SequencePolicy)
 	o.integer("supersedes", y.Supersedes)

@@ -163,7 +163,7 @@ func Open(c Config) (*Store, error) {
 }
 
 func (s *Store) open() (err error) {
-	if s.lock, err = lockFolder(s.c.Dir, s.c.Now()); err != nil {
+	if s.lock, err = keyindex.LockFolder(s.c.Dir, s.c.Now()); err != nil {
 		return err
 	}
 	if s.log, err = openSegments(s.c); err != nil {

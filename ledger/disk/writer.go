@@ -22,9 +22,9 @@ type call struct {
 // sight is what the index knew of an entry's stream and key before the call waited for its turn.
 type sight struct {
 	head   ledger.StreamHead
-	headAt ledger.Position
+	headAt keyindex.Version
 	found  ledger.Found
-	keyAt  ledger.Position
+	keyAt  keyindex.Version
 }
 
 // Append implements ledger.Store. The look-ups and the encoding are done here, in the caller's

@@ -1,10 +1,12 @@
 // Package keyindex finds an event's key, a stream's head and a record's position by stream and
 // revision, without reading the ledger.
 //
-// It is derived: everything in it comes from Apply, record by record in ledger order, and is
-// complete up to Cursor. The newest entries are in memory, in a table that becomes read-only when it
+// It is derived: everything in it comes from the ledger's records, and each stream is complete up to
+// its head. Records come in one of two ways. Apply takes them in ledger order. Extend takes the
+// records of each stream in their order, whoever read them first, and Advance then says up to where
+// all of the ledger is in. The newest entries are in memory, in a table that becomes read-only when it
 // is full and is then written to Pebble in one batch together with the cursor; a kill loses the
-// newest entries and the cursor says from where to apply again.
+// newest entries, streams go back to an earlier head, and the cursor says from where to read again.
 //
 // A caller that must act on the very latest state asks outside its critical section (Key, Head) and
 // there only checks what is newer (KeySince, HeadSince): a map lookup, unless the answer has become
@@ -12,7 +14,7 @@
 //
 // Pebble keys, all integers big-endian:
 //
-//	c                              → cursor, 8 bytes
+//	c                              → cursor, 8 bytes; behind it what Advance was told of it, 32 bytes, if anything
 //	h stream                       → head
 //	s stream 0x00 revision(8)      → positions of this revision and of those behind it that came with it
 //	k contractId 0x00 sequence(8) eventId → the key's newest generation
@@ -45,14 +47,20 @@ type Config struct {
 	Fatal   func(error) // see DBConfig
 }
 
-// Index is safe for concurrent use; Apply is for one goroutine at a time.
+// Version counts what was added to an Index since it was opened: how new an answer of it is.
+type Version uint64
+
+// Index is safe for concurrent use; Apply is for one goroutine at a time, and so is Advance.
 type Index struct {
 	c  Config
 	db *pebble.DB
 
 	mu       sync.RWMutex // guards all below
 	cursor   ledger.Position
-	floor    ledger.Position // up to here, entries may have left memory
+	mark     ledger.Hash     // of the cursor, from Advance
+	saved    ledger.Position // cursor that was written last
+	version  Version
+	floor    Version // up to here, entries may have left memory
 	active   *table
 	writing  *table // being written to Pebble, or nil
 	heads    cache  // of streams that are not in a table
@@ -66,7 +74,9 @@ type Index struct {
 // table holds what was applied since the last one.
 type table struct {
 	records int
-	last    ledger.Position
+	cursor  ledger.Position // of the index when the table became read-only, with its mark and version
+	mark    ledger.Hash
+	version Version
 	keys    map[ledger.Key]ledger.Found
 	streams map[string]*run
 }
@@ -106,30 +116,38 @@ func Open(c Config) (*Index, error) {
 	}
 	x := &Index{c: c, db: db, active: newTable(nil), heads: newCache(), wake: make(chan struct{}, 1), stop: make(chan struct{}), finished: make(chan struct{})}
 	x.room = sync.NewCond(&x.mu)
-	if x.cursor, err = x.storedCursor(); err != nil {
+	if err = x.loadCursor(); err != nil {
 		return nil, errors.Join(derived(c.Dir, err), db.Close())
 	}
-	x.floor = x.cursor
 	go x.write()
 	return x, nil
 }
 
-func (x *Index) storedCursor() (ledger.Position, error) {
+func (x *Index) loadCursor() error {
 	v, err := x.get(cursorKey)
 	if err != nil || v == nil {
-		return 0, err
+		return err
 	}
-	if len(v) != 8 {
-		return 0, fmt.Errorf("key index %s: the cursor has %d bytes", x.c.Dir, len(v))
+	if len(v) != 8 && len(v) != 8+len(x.mark) {
+		return fmt.Errorf("key index %s: the cursor has %d bytes", x.c.Dir, len(v))
 	}
-	return ledger.Position(binary.BigEndian.Uint64(v)), nil
+	x.cursor = ledger.Position(binary.BigEndian.Uint64(v))
+	x.saved = x.cursor
+	copy(x.mark[:], v[8:])
+	return nil
 }
 
-// Cursor is the position of the last record applied.
+// Cursor is the position up to which all of the ledger is in the index.
 func (x *Index) Cursor() ledger.Position {
+	at, _ := x.Marked()
+	return at
+}
+
+// Marked is the cursor and the mark that came with it; zero where none did.
+func (x *Index) Marked() (ledger.Position, ledger.Hash) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	return x.cursor
+	return x.cursor, x.mark
 }
 
 // Applied is one record's part of the index.
@@ -157,24 +175,32 @@ func (x *Index) Apply(records []Applied) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for i := range records {
-		if x.active.records >= x.c.Table {
-			for x.writing != nil && x.failed == nil {
-				x.room.Wait()
-			}
-			x.turn()
-		}
-		x.active.add(&records[i])
+		x.add(&records[i])
 		x.cursor = records[i].Position
 	}
 	return x.failed
 }
 
+// add puts a record into the active table, when there is room. It is called with mu held, and lets go
+// of it while it waits.
+func (x *Index) add(a *Applied) {
+	for x.active.records >= x.c.Table && x.writing != nil && x.failed == nil {
+		x.room.Wait()
+	}
+	if x.active.records >= x.c.Table {
+		x.turn()
+	}
+	x.active.add(a)
+	x.version++
+}
+
 // turn hands the active table to the writing goroutine. It is called with mu held and writing nil.
 func (x *Index) turn() {
-	if x.active.records == 0 || x.failed != nil {
+	if x.active.records == 0 && x.cursor == x.saved || x.failed != nil {
 		return
 	}
-	x.writing, x.active = x.active, newTable(x.active)
+	x.active.cursor, x.active.mark, x.active.version = x.cursor, x.mark, x.version
+	x.writing, x.active, x.saved = x.active, newTable(x.active), x.cursor
 	select {
 	case x.wake <- struct{}{}:
 	default:
@@ -183,7 +209,6 @@ func (x *Index) turn() {
 
 func (t *table) add(a *Applied) {
 	t.records++
-	t.last = a.Position
 	r := t.streams[a.Stream]
 	if r == nil {
 		r = &run{first: a.Head.Revision}
@@ -197,9 +222,9 @@ func (t *table) add(a *Applied) {
 }
 
 // Key finds the newest generation of a key. asOf says how new the answer is, for KeySince.
-func (x *Index) Key(k ledger.Key) (found ledger.Found, asOf ledger.Position, err error) {
+func (x *Index) Key(k ledger.Key) (found ledger.Found, asOf Version, err error) {
 	x.mu.RLock()
-	asOf = x.cursor
+	asOf = x.version
 	found, ok := x.keyInMemory(k)
 	x.mu.RUnlock()
 	if ok {
@@ -214,7 +239,7 @@ func (x *Index) Key(k ledger.Key) (found ledger.Found, asOf ledger.Position, err
 }
 
 // KeySince is Key now, given what it answered before.
-func (x *Index) KeySince(k ledger.Key, found ledger.Found, asOf ledger.Position) (ledger.Found, error) {
+func (x *Index) KeySince(k ledger.Key, found ledger.Found, asOf Version) (ledger.Found, error) {
 	x.mu.RLock()
 	newer, ok := x.keyInMemory(k)
 	stale := asOf < x.floor
@@ -241,9 +266,9 @@ func (x *Index) keyInMemory(k ledger.Key) (ledger.Found, bool) {
 }
 
 // Head finds the head of a stream. asOf says how new the answer is, for HeadSince.
-func (x *Index) Head(stream string) (head ledger.StreamHead, asOf ledger.Position, err error) {
+func (x *Index) Head(stream string) (head ledger.StreamHead, asOf Version, err error) {
 	x.mu.RLock()
-	asOf = x.cursor
+	asOf = x.version
 	head, ok := x.headInMemory(stream)
 	if !ok {
 		head, ok = x.heads.get(stream)
@@ -271,7 +296,7 @@ func (x *Index) Head(stream string) (head ledger.StreamHead, asOf ledger.Positio
 }
 
 // HeadSince is Head now, given what it answered before.
-func (x *Index) HeadSince(stream string, head ledger.StreamHead, asOf ledger.Position) (ledger.StreamHead, error) {
+func (x *Index) HeadSince(stream string, head ledger.StreamHead, asOf Version) (ledger.StreamHead, error) {
 	x.mu.RLock()
 	newer, ok := x.headInMemory(stream)
 	stale := asOf < x.floor
@@ -404,7 +429,7 @@ func (x *Index) writeTable() (int, error) {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.writing, x.floor = nil, t.last
+	x.writing, x.floor = nil, t.version
 	for s, r := range t.streams {
 		x.heads.put(s, r.head)
 	}
@@ -415,7 +440,11 @@ func (x *Index) writeTable() (int, error) {
 // writeTo writes the table's entries in the order of their keys, which the database takes much faster.
 func (t *table) writeTo(b *pebble.Batch) error {
 	var buf []byte
-	err := b.Set(cursorKey, binary.BigEndian.AppendUint64(nil, uint64(t.last)), nil)
+	cursor := binary.BigEndian.AppendUint64(nil, uint64(t.cursor))
+	if !t.mark.IsZero() {
+		cursor = append(cursor, t.mark[:]...)
+	}
+	err := b.Set(cursorKey, cursor, nil)
 	streams := slices.Sorted(maps.Keys(t.streams))
 	for _, s := range streams {
 		buf = appendHead(buf[:0], t.streams[s].head)

@@ -127,10 +127,10 @@ func TestSince(t *testing.T) {
 	type seen struct {
 		key    ledger.Key
 		found  ledger.Found
-		keyAt  ledger.Position
+		keyAt  Version
 		stream string
 		head   ledger.StreamHead
-		headAt ledger.Position
+		headAt Version
 	}
 	var old []seen
 	for range 60 {

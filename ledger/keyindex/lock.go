@@ -1,4 +1,4 @@
-package disk
+package keyindex
 
 import (
 	"errors"
@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockFolder makes the folder this process's until the file is closed, also by the process's end.
-func lockFolder(dir string, now time.Time) (*os.File, error) {
+// LockFolder makes the folder this process's until the file is closed, also by the process's end.
+func LockFolder(dir string, now time.Time) (*os.File, error) {
 	name := filepath.Join(dir, "LOCK")
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o640)
 	if err != nil {
