@@ -239,11 +239,11 @@ type group struct {
 
 	// What the staged records changed, over the index.
 	heads map[string]ledger.StreamHead
-	keys  map[ledger.Key]ledger.Found
+	keys  map[ledger.Key]int // index in applied
 }
 
 func newGroup(s *Store) *group {
-	return &group{s: s, heads: map[string]ledger.StreamHead{}, keys: map[ledger.Key]ledger.Found{}}
+	return &group{s: s, heads: map[string]ledger.StreamHead{}, keys: map[ledger.Key]int{}}
 }
 
 func (g *group) reset() {
@@ -276,7 +276,7 @@ func (g *group) stage(e *ledger.Entry, seen *sight) (o ledger.Outcome, err error
 	g.applied = append(g.applied, a)
 	g.heads[a.Stream] = a.Head
 	if a.Accepted {
-		g.keys[a.Key] = a.Found
+		g.keys[a.Key] = len(g.applied) - 1
 	}
 	g.next++
 	o.Position, o.Revision, o.Leaf = rec.Position, rec.Header.Revision, rec.Leaf
@@ -294,9 +294,10 @@ func (g *group) now(e *ledger.Entry, seen *sight) (head ledger.StreamHead, found
 	if e.Header.Type != ledger.EventAccepted || e.Header.Sequence > head.HighestSequence {
 		return head, found, nil
 	}
-	if found, staged = g.keys[e.Key()]; !staged {
-		found, err = g.s.index.KeySince(e.Key(), seen.found, seen.keyAt)
+	if n, staged := g.keys[e.Key()]; staged {
+		return head, g.applied[n].Found, nil
 	}
+	found, err = g.s.index.KeySince(e.Key(), seen.found, seen.keyAt)
 	return head, found, err
 }
 
@@ -312,10 +313,10 @@ func (g *group) rollback(mark int) {
 	g.starts, g.applied = g.starts[:mark], g.applied[:mark]
 	clear(g.heads)
 	clear(g.keys)
-	for _, a := range g.applied {
+	for i, a := range g.applied {
 		g.heads[a.Stream] = a.Head
 		if a.Accepted {
-			g.keys[a.Key] = a.Found
+			g.keys[a.Key] = i
 		}
 	}
 }
