@@ -36,7 +36,7 @@ func TestBadSettings(t *testing.T) {
 		{"DATA_DIR", "", "DATA_DIR"},
 		{"LEDGER_STORE", "esdb://user:hunter2@host", `"esdb", this build has disk`},
 		{"LEDGER_STORE", "", "LEDGER_STORE"},
-		{"REDIS_URL", "redis://:hunter2@host", "REDIS_URL"},
+		{"REDIS_URL", "http://:hunter2@host", "REDIS_URL"},
 		{"LISTEN", "nonsense", "LISTEN"},
 		{"LISTEN", ":8080", "SOURCES_FILE"},
 		{"LISTEN", "0.0.0.0:8080", "SOURCES_FILE"},
