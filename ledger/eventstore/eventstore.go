@@ -381,3 +381,7 @@ func writeSynced(name, text string) error {
 	}
 	return os.Rename(f.Name(), name)
 }
+
+// MaxRecord is how many bytes an event may have on the server: a record's JSON form, its metadata,
+// and twice its type. An entry whose record would be larger is refused.
+func (s *Store) MaxRecord() int { return maxBytes }
