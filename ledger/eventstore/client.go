@@ -71,6 +71,8 @@ type client interface {
 	subscribe(ctx context.Context, after uint64, prefixes []string) (subscription, error)
 	// version is the server's, such as 24.10.2.
 	version(ctx context.Context) (major, minor, patch int, err error)
+	// away says that the last call to end got no answer.
+	away() bool
 	// close waits for the calls until ctx ends.
 	close(ctx context.Context) error
 }
@@ -104,7 +106,10 @@ type esClient struct {
 	es       *esdb.Client
 	slots    chan struct{} // one for each call that runs, left behind or not
 	deadline time.Duration // of one append
+	silent   atomic.Bool   // see away
 }
+
+func (c *esClient) away() bool { return c.silent.Load() }
 
 func newClient(t *target, deadline time.Duration, log *slog.Logger) (*esClient, error) {
 	c, err := esdb.ParseConnectionString("esdb://" + t.hosts[0])
@@ -178,8 +183,11 @@ func call[T any](ctx context.Context, c *esClient, f func(*begin) (T, error)) (v
 	}()
 	select {
 	case r := <-done:
+		code := rootStatus(r.err).Code()
+		c.silent.Store(code == codes.Unavailable || code == codes.DeadlineExceeded)
 		return r.v, classify(r.err)
 	case <-ctx.Done():
+		c.silent.Store(errors.Is(context.Cause(ctx), context.DeadlineExceeded))
 		if b.abandon() {
 			return v, fmt.Errorf("no connection to the server: %w: %w", context.Cause(ctx), errNotSent)
 		}

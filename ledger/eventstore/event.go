@@ -18,6 +18,10 @@ const (
 	maxBytes  = 900 << 10
 )
 
+// MaxPayload is the largest payload whose record fits, whatever else an event holds that is of an
+// ordinary size.
+const MaxPayload = 800 << 10
+
 // metadata is an event's, beside its data and outside of every hash.
 type metadata struct {
 	AppendToken string `json:"appendToken"` // random, of the append that wrote the event: who finds it there knows whose it is

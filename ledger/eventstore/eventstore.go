@@ -168,7 +168,7 @@ func (s *Store) open(ctx context.Context) (err error) {
 	if err := s.identify(ctx); err != nil {
 		return err
 	}
-	s.start, err = s.Head(ctx)
+	s.start, err = s.head(ctx)
 	return err
 }
 

@@ -19,8 +19,8 @@ const (
 	feedBytes   = 4 << 20
 )
 
-// Follow implements ledger.Reader. Each call has a subscription of its own, which is taken up again
-// behind the last event received whenever it ends. What the server says of how far it has looked is
+// Follow implements ledger.Reader. Each call has a subscription of its own; when there can be none at once, that
+// is its error. Later it is taken up again behind the last event received whenever it ends. What the server says of how far it has looked is
 // no more than a sign of life, for that has been wrong in several of its versions.
 //
 // A batch's Behind counts what was received behind it; it is at least 1 while a record is known to
@@ -64,6 +64,7 @@ func (s *Store) within(ctx context.Context, p ledger.Position) error {
 // feed is what lies between a subscription and its reader.
 type feed struct {
 	s    *Store
+	on   bool          // there was a subscription once
 	at   atomic.Uint64 // position of the last event received
 	leaf ledger.Hash   // of the record there, if it is one
 
@@ -84,7 +85,7 @@ func (f *feed) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if errors.Is(err, ledger.ErrDamaged) || errors.Is(err, ledger.ErrNotFound) {
+		if !f.on || errors.Is(err, ledger.ErrDamaged) || errors.Is(err, ledger.ErrNotFound) {
 			f.finish(err)
 			return
 		}
@@ -102,15 +103,7 @@ func (f *feed) run(ctx context.Context) {
 // look for a node again where it must, and tell whether the log is still the one that was read.
 func (f *feed) receive(ctx context.Context) error {
 	s, at := f.s, f.at.Load()
-	if at > 0 {
-		if err := s.checkMark(ctx, ledger.Position(at), f.leaf); err != nil {
-			if errors.Is(err, ledger.ErrDamaged) && f.leaf.IsZero() {
-				return fmt.Errorf("position %d is that of no record: %w", at, ledger.ErrNotFound)
-			}
-			return err
-		}
-	}
-	if _, err := s.Head(ctx); err != nil { // from now on it is known what must come
+	if err := f.look(ctx, at); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -121,8 +114,9 @@ func (f *feed) receive(ctx context.Context) error {
 		err = context.Cause(ctx)
 	}
 	if err != nil {
-		return err
+		return unavailable(err)
 	}
+	f.on = true
 	defer sub.close()
 	var watch sync.WaitGroup
 	defer watch.Wait()
@@ -149,6 +143,26 @@ func (f *feed) receive(ctx context.Context) error {
 		}
 		f.at.Store(ev.position)
 	}
+}
+
+// look reads the record at the position, and the head, so that from then on it is known what must come.
+func (f *feed) look(ctx context.Context, at uint64) error {
+	if !f.on {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, f.s.patience())
+		defer cancel()
+	}
+	if at > 0 {
+		err := f.s.checkMark(ctx, ledger.Position(at), f.leaf)
+		if errors.Is(err, ledger.ErrDamaged) && f.leaf.IsZero() {
+			return fmt.Errorf("position %d is that of no record: %w", at, ledger.ErrNotFound)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	_, err := f.s.head(ctx)
+	return err
 }
 
 // watch ends a subscription from which nothing comes although there is something.

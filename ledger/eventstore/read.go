@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -38,8 +39,23 @@ func (s *Store) Find(ctx context.Context, keys []ledger.Key) ([]ledger.Found, er
 	return found, nil
 }
 
-// Head implements ledger.Reader. It reads the log backwards until it meets a record.
+// Head implements ledger.Reader. While the server is away it does not wait for it for long.
 func (s *Store) Head(ctx context.Context) (ledger.Position, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.patience())
+	defer cancel()
+	return s.head(ctx)
+}
+
+// patience is how long to wait for what can be asked for again.
+func (s *Store) patience() time.Duration {
+	if s.client.away() {
+		return 100 * time.Millisecond
+	}
+	return 5 * time.Second
+}
+
+// head reads the log backwards until it meets a record.
+func (s *Store) head(ctx context.Context) (ledger.Position, error) {
 	var from uint64 = end
 	for count := 1; ; count = min(8*count, pageEvents) {
 		events, more, err := s.client.readAll(ctx, from, backwards, count)

@@ -28,13 +28,22 @@ type target struct {
 	keepAliveInterval, keepAliveTimeout time.Duration // negative: off
 }
 
-// Schemes are the ones of a connection string; kurrentdb is the newer name of esdb.
+// schemes are the ones of a connection string; kurrentdb is the newer name of esdb.
 var schemes = []string{"esdb", "esdb+discover", "kurrentdb", "kurrentdb+discover"}
 
 // IsURL reports whether s has a scheme of a connection string of this package.
 func IsURL(s string) bool {
 	scheme, _, ok := strings.Cut(s, "://")
 	return ok && slices.Contains(schemes, strings.ToLower(scheme))
+}
+
+// Nodes names the nodes of a connection string, and no secret. An error says what is wrong with it.
+func Nodes(s string) (string, error) {
+	t, err := parseTarget(s)
+	if err != nil {
+		return "", err
+	}
+	return t.String(), nil
 }
 
 // parseTarget reads a connection string such as
