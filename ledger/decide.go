@@ -1,5 +1,7 @@
 package ledger
 
+import "fmt"
+
 // Verdict is what became of an entry.
 type Verdict int
 
@@ -108,4 +110,18 @@ type Outcome struct {
 	Position Position // of the stored record, or of the one that the entry is a duplicate of or conflicts with
 	Revision int64    // likewise
 	Leaf     Hash     // of the stored record
+}
+
+// TooLarge refuses an entry whose record is larger than its store can ever take.
+func TooLarge(size, limit int) Decision {
+	return refused(reject(CodePayloadTooLarge, fmt.Sprintf("the event's record has %d bytes, the ledger stores at most %d", size, limit), nil))
+}
+
+// Closed refuses an entry whose stream takes nothing any more, by what somebody did on the server.
+func Closed() Decision {
+	return refused(reject(CodeContractClosed, "the contract's stream was deleted on the server that holds the ledger; nothing can be added to it", nil))
+}
+
+func refused(r *Rejection) Decision {
+	return Decision{Verdict: Refused, Generation: Absent, Rejection: r}
 }

@@ -21,6 +21,7 @@ const (
 	CodeInvalidSignature = "invalid_signature"
 	CodePayloadConflict  = "IDEMPOTENCY_PAYLOAD_CONFLICT"
 	CodeConflict         = "conflict" // the same without the payload integrity check
+	CodeContractClosed   = "contract_closed"
 )
 
 // Rejection says why an event is not accepted: a code for programs, a sentence for people, and all

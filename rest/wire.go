@@ -27,6 +27,7 @@ var itemStatus = map[string]int{
 	ledger.CodeInvalidSignature: http.StatusUnauthorized,
 	ledger.CodePayloadConflict:  http.StatusConflict,
 	ledger.CodeConflict:         http.StatusConflict,
+	ledger.CodeContractClosed:   http.StatusConflict,
 }
 
 // Problem is an error of a whole request (RFC 9457). Detail is for people and holds no payload

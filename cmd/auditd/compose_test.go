@@ -67,9 +67,7 @@ func checkAuditd(t *testing.T, s types.ServiceConfig, settings map[string]bool) 
 		t.Errorf("%s can write to its root, or keeps capabilities", s.Name)
 	}
 	ca := filepath.Join(t.TempDir(), "ca.crt")
-	if err := os.WriteFile(ca, testCA(t), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeCertificate(t, ca, filepath.Join(t.TempDir(), "ca.key"), 1)
 	args := []string{"--listen=0.0.0.0:8080", "--data-dir=/data"} // as in the Dockerfile
 	for name, value := range s.Environment {
 		if !settings[name] {

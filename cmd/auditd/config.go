@@ -16,6 +16,7 @@ import (
 	"github.com/joho/godotenv"
 
 	"github.com/talenttrust/auditledger/ledger"
+	"github.com/talenttrust/auditledger/ledger/eventstore"
 	"github.com/talenttrust/auditledger/ledger/redis"
 )
 
@@ -25,7 +26,7 @@ type config struct {
 	Listen  string `env:"LISTEN" default:"127.0.0.1:8080" help:"Address and port; port 0 takes a free one. Anything but loopback needs a sources file."`
 	DataDir string `env:"DATA_DIR" default:"./data" help:"Folder of everything that is stored here."`
 
-	LedgerStore      string `env:"LEDGER_STORE" default:"disk" help:"Where the ledger is kept: disk."`
+	LedgerStore      string `env:"LEDGER_STORE" default:"disk" help:"Where the ledger is kept: disk, which is the data folder, or the esdb:// or kurrentdb:// connection string of a server."`
 	DiskReserveBytes uint64 `env:"DISK_RESERVE_BYTES" default:"536870912" help:"Free space to leave; below it events are refused until there is room."`
 	InstanceID       string `env:"INSTANCE_ID" help:"Names this instance's streams. When empty, one is made and kept in the data folder."`
 	RedisURL         string `env:"REDIS_URL" help:"Redis with the shared idempotency window, redis:// or rediss://, for a cluster redis+cluster://; empty for none."`
@@ -133,8 +134,8 @@ func (c *config) Validate() error {
 
 // validateParts refuses what this build does not have, and to be open to others without authentication.
 func (c *config) validateParts() error {
-	if scheme, _, _ := strings.Cut(c.LedgerStore, ":"); scheme != "disk" { // what follows may hold a password
-		return fmt.Errorf("LEDGER_STORE names the store %q, this build has disk", scheme)
+	if err := c.validateStore(); err != nil {
+		return err
 	}
 	if c.RedisURL != "" {
 		if err := redis.CheckURL(c.RedisURL); err != nil {
@@ -155,6 +156,26 @@ func (c *config) validateParts() error {
 	}
 	if c.SourcesFile == "" && !addr.IP.IsLoopback() {
 		return fmt.Errorf("LISTEN is %s, which others can reach: that needs SOURCES_FILE, so that they must authenticate", c.Listen)
+	}
+	return nil
+}
+
+// validateStore says what is wrong with LEDGER_STORE. It is never quoted, for it may hold a password.
+func (c *config) validateStore() error {
+	switch {
+	case c.LedgerStore == "disk":
+		return nil
+	case !eventstore.IsURL(c.LedgerStore):
+		scheme, _, _ := strings.Cut(c.LedgerStore, ":")
+		if len(scheme) > 20 {
+			scheme = scheme[:20] + "…"
+		}
+		return fmt.Errorf("LEDGER_STORE names the store %q, there are disk, esdb://… and kurrentdb://…", scheme)
+	case c.MaxPayloadBytes > eventstore.MaxPayload:
+		return fmt.Errorf("MAX_PAYLOAD_BYTES is %d, the server that LEDGER_STORE names takes at most %d", c.MaxPayloadBytes, eventstore.MaxPayload)
+	}
+	if _, err := eventstore.Nodes(c.LedgerStore); err != nil {
+		return fmt.Errorf("LEDGER_STORE: %w", err)
 	}
 	return nil
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/talenttrust/auditledger/graphql"
 	"github.com/talenttrust/auditledger/ledger"
 	"github.com/talenttrust/auditledger/ledger/disk"
+	"github.com/talenttrust/auditledger/ledger/eventstore"
 	"github.com/talenttrust/auditledger/ledger/redis"
 	"github.com/talenttrust/auditledger/projections"
 	"github.com/talenttrust/auditledger/rest"
@@ -52,9 +53,9 @@ func serve(ctx context.Context, fail context.CancelCauseFunc, c *config, stdout 
 	if err != nil {
 		return fmt.Errorf("SCHEMA_DIR: %w", err)
 	}
-	store, err := disk.Open(disk.Config{Dir: c.DataDir, Reserve: c.DiskReserveBytes, Logger: log, Fatal: fail})
+	store, where, err := c.openStore(ctx, fail, registry, log)
 	if err != nil {
-		return fmt.Errorf("DATA_DIR: %w", err)
+		return err
 	}
 	defer undo(store.Close)
 	instance, err := c.instance()
@@ -118,9 +119,39 @@ func serve(ctx context.Context, fail context.CancelCauseFunc, c *config, stdout 
 	if cert != nil {
 		scheme, listener = "https", tls.NewListener(listener, cert.config())
 	}
-	log.Info("started", "listen", listener.Addr().String(), "store", c.LedgerStore, "data", c.DataDir, "instance", instance, "sources", c.who())
+	log.Info("started", "listen", listener.Addr().String(), "store", where, "data", c.DataDir, "instance", instance, "sources", c.who())
 	fmt.Fprintf(stdout, "auditd listening on %s://%s (data in %s, %s)\n", scheme, listener.Addr(), c.DataDir, c.who())
 	return serveHTTP(ctx, listener, handler, log)
+}
+
+// store is a ledger.Store that says how it is.
+type store interface {
+	ledger.Store
+	Healthy(ctx context.Context) error
+}
+
+// openStore opens the ledger, and says in a few words, without any secret, where it is.
+func (c *config) openStore(ctx context.Context, fail func(error), registry prometheus.Registerer, log *slog.Logger) (store, string, error) {
+	if c.LedgerStore == "disk" {
+		s, err := disk.Open(disk.Config{Dir: c.DataDir, Reserve: c.DiskReserveBytes, Logger: log, Fatal: fail})
+		if err != nil {
+			return nil, "", fmt.Errorf("DATA_DIR: %w", err)
+		}
+		return s, "disk", nil
+	}
+	nodes, err := eventstore.Nodes(c.LedgerStore)
+	if err != nil {
+		return nil, "", fmt.Errorf("LEDGER_STORE: %w", err)
+	}
+	foreign := prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "ledger_foreign_events_total", Help: "Events in the ledger's streams on the server that are no records of it and were passed over.",
+	})
+	registry.MustRegister(foreign)
+	s, err := eventstore.Open(ctx, eventstore.Config{URL: c.LedgerStore, Dir: c.DataDir, Logger: log, Fatal: fail, Foreign: foreign.Inc})
+	if err != nil {
+		return nil, "", fmt.Errorf("LEDGER_STORE: %w", err)
+	}
+	return s, "server " + nodes, nil
 }
 
 // reloadable are the parts that have files to be read again, by name.

@@ -1,0 +1,212 @@
+package eventstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/talenttrust/auditledger/ledger"
+)
+
+// parallel reads of one call.
+const parallel = 16
+
+// Find implements ledger.Store.
+func (s *Store) Find(ctx context.Context, keys []ledger.Key) ([]ledger.Found, error) {
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(parallel)
+	asked := map[string]bool{}
+	for _, k := range keys {
+		if stream := k.Stream(); !asked[stream] {
+			asked[stream] = true
+			g.Go(func() error { return s.filled(gctx, stream) })
+		}
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	found := make([]ledger.Found, len(keys))
+	for i, k := range keys {
+		var err error
+		if found[i], _, err = s.index.Key(k); err != nil {
+			return nil, unavailable(err)
+		}
+	}
+	return found, nil
+}
+
+// Head implements ledger.Reader. While the server is away it does not wait for it for long.
+func (s *Store) Head(ctx context.Context) (ledger.Position, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.patience())
+	defer cancel()
+	return s.head(ctx)
+}
+
+// patience is how long to wait for what can be asked for again.
+func (s *Store) patience() time.Duration {
+	if s.client.away() {
+		return 100 * time.Millisecond
+	}
+	return 5 * time.Second
+}
+
+// head reads the log backwards until it meets a record.
+func (s *Store) head(ctx context.Context) (ledger.Position, error) {
+	var from uint64 = end
+	for count := 1; ; count = min(8*count, pageEvents) {
+		events, more, err := s.client.readAll(ctx, from, backwards, count)
+		if err != nil {
+			return 0, unavailable(err)
+		}
+		for i := range events {
+			from = events[i].position
+			if seen := s.seen.Load(); from <= seen {
+				return ledger.Position(seen), nil
+			}
+			if p, ok, err := s.place(ctx, &events[i]); err != nil || ok {
+				return p.Position, err
+			}
+		}
+		if len(events) < count && !more {
+			return ledger.Position(s.seen.Load()), nil
+		}
+	}
+}
+
+// Read implements ledger.Reader.
+func (s *Store) Read(ctx context.Context, positions []ledger.Position) ([]ledger.Record, error) {
+	recs := make([]ledger.Record, len(positions))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(parallel)
+	for i, p := range positions {
+		g.Go(func() (err error) {
+			recs[i], err = s.read(ctx, p)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	return recs, nil
+}
+
+func (s *Store) read(ctx context.Context, p ledger.Position) (ledger.Record, error) {
+	missing := fmt.Errorf("position %d: %w", p, ledger.ErrNotFound)
+	if uint64(p) > s.seen.Load() {
+		if head, err := s.Head(ctx); err != nil || p > head {
+			return ledger.Record{}, errors.Join(err, missing)
+		}
+	}
+	if p == 0 {
+		return ledger.Record{}, missing
+	}
+	events, _, err := s.client.readAll(ctx, uint64(p), forwards, 1)
+	if errors.Is(err, errRefused) || err == nil && (len(events) == 0 || events[0].position != uint64(p)) {
+		return ledger.Record{}, missing
+	}
+	if err != nil {
+		return ledger.Record{}, unavailable(err)
+	}
+	rec, ok, err := s.place(ctx, &events[0])
+	if err == nil && !ok {
+		err = missing
+	}
+	return rec.Record, err
+}
+
+// Stream implements ledger.Reader.
+func (s *Store) Stream(ctx context.Context, stream string, from int64, back bool) iter.Seq2[ledger.Record, error] {
+	return func(yield func(ledger.Record, error) bool) {
+		f := s.forwards
+		if back {
+			f = s.backwards
+		}
+		if err := f(ctx, stream, from, yield); err != nil {
+			yield(ledger.Record{}, err)
+		}
+	}
+}
+
+// errEnough ends a walk that its caller has ended.
+var errEnough = errors.New("enough")
+
+// walk reads a stream page by page, the first one small, and passes its records on.
+func (s *Store) walk(ctx context.Context, stream string, from int64, d direction, f func(ledger.Record) error) error {
+	for count := 8; ; count = min(4*count, pageEvents) {
+		events, more, err := s.client.readStream(ctx, stream, from, d, count)
+		if err != nil {
+			return unavailable(err)
+		}
+		for i := range events {
+			p, ok, err := s.place(ctx, &events[i])
+			if err == nil && ok {
+				err = f(p.Record)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if len(events) < count && !more {
+			return nil
+		}
+		if from = events[len(events)-1].number + 1; d == backwards {
+			from -= 2
+		}
+		if from < 0 {
+			return nil
+		}
+	}
+}
+
+// forwards yields records from a revision on. The number of a record's event is never lower than its revision.
+func (s *Store) forwards(ctx context.Context, stream string, from int64, yield func(ledger.Record, error) bool) error {
+	err := s.walk(ctx, stream, max(from, 0), forwards, func(r ledger.Record) error {
+		if r.Header.Revision >= from && !yield(r, nil) {
+			return errEnough
+		}
+		return nil
+	})
+	return unlessEnough(err)
+}
+
+// errHigher says that a record stands further up in its stream than its revision says.
+var errHigher = errors.New("higher")
+
+// backwards yields records from a revision down. It looks for the first of them where it stands if
+// all events of the stream are records, and from the stream's end if that is not so.
+func (s *Store) backwards(ctx context.Context, stream string, from int64, yield func(ledger.Record, error) bool) error {
+	if from < 0 {
+		return nil
+	}
+	started := false
+	f := func(r ledger.Record) error {
+		switch {
+		case r.Header.Revision > from:
+			return nil
+		case !started && r.Header.Revision < from:
+			if head, _, err := s.index.Head(stream); err != nil || from <= head.Revision {
+				return errors.Join(err, errHigher)
+			}
+		}
+		if started = true; !yield(r, nil) {
+			return errEnough
+		}
+		return nil
+	}
+	err := s.walk(ctx, stream, from, backwards, f)
+	if errors.Is(err, errHigher) {
+		err = s.walk(ctx, stream, end, backwards, f)
+	}
+	return unlessEnough(err)
+}
+
+func unlessEnough(err error) error {
+	if errors.Is(err, errEnough) {
+		return nil
+	}
+	return err
+}
