@@ -42,20 +42,16 @@ func (c *cache[K, V]) age() {
 	}
 }
 
-// missing returns the contracts of the records that are not remembered, each once.
+// missing returns the contracts of the records that are not remembered, each once, sorted.
 func missing[V any](recs []ledger.Record, known *cache[string, V]) (ids []string) {
-	asked := map[string]bool{}
 	for i := range recs {
 		id := recs[i].Header.ContractID
-		if id == "" || asked[id] {
-			continue
-		}
-		asked[id] = true
-		if _, ok := known.get(id); !ok {
+		if _, ok := known.get(id); !ok && id != "" {
 			ids = append(ids, id)
 		}
 	}
-	return ids
+	slices.Sort(ids)
+	return slices.Compact(ids)
 }
 
 // counters are rows that hold one number each, and are added to.

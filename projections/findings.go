@@ -52,7 +52,7 @@ type findings struct {
 	dirty    []*sequences
 
 	// ranges holds the rows of gaps and reused sequences that the records at hand change, readable
-	// together with what is stored; nil before the first.
+	// together with what is stored; nil when there are none.
 	ranges *pebble.Batch
 }
 
@@ -402,7 +402,7 @@ func (f *findings) finish() {
 		}
 	}
 	if f.ranges != nil {
-		f.t.fail(f.t.batch.Apply(f.ranges, nil))
+		f.t.putAll(f.ranges)
 		f.t.fail(f.ranges.Close())
 		f.ranges = nil
 	}

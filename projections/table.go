@@ -2,6 +2,7 @@ package projections
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -98,39 +99,44 @@ func (v *view) scan(ctx context.Context, lower, upper []byte, backwards bool, us
 	return it.Error()
 }
 
-// looker reads rows by key, many with little work for each.
-type looker struct{ it *pebble.Iterator }
+// looker reads rows by key, many with little work for each when they are asked for in order.
+type looker struct {
+	it    *pebble.Iterator
+	asked []byte // last; the iterator stands at the first key from there on
+}
 
-func (v *view) look() (looker, error) { return look(v.from, v.prefix) }
+func (v *view) look() (*looker, error) { return look(v.from, v.prefix) }
 
-func look(from pebble.Reader, p prefix) (looker, error) {
+func look(from pebble.Reader, p prefix) (*looker, error) {
 	it, err := from.NewIter(&pebble.IterOptions{LowerBound: p[:], UpperBound: p.end()})
 	if err != nil {
-		return looker{}, fmt.Errorf("read rows: %w", err)
+		return nil, fmt.Errorf("read rows: %w", err)
 	}
-	return looker{it}, nil
+	return &looker{it: it}, nil
 }
 
 // get returns the row under the key until the next get; nil where there is none. An error shows at close.
-func (l looker) get(key []byte) []byte {
-	if !l.it.SeekGE(key) || !bytes.Equal(l.it.Key(), key) {
+func (l *looker) get(key []byte) []byte {
+	ahead := l.it.Valid() && bytes.Compare(l.asked, key) <= 0 && bytes.Compare(l.it.Key(), key) >= 0
+	l.asked = append(l.asked[:0], key...)
+	if !ahead && !l.it.SeekGE(key) || !bytes.Equal(l.it.Key(), key) {
 		return nil
 	}
 	return l.it.Value()
 }
 
-func (l looker) close() error { return errors.Join(l.it.Error(), l.it.Close()) }
+func (l *looker) close() error { return errors.Join(l.it.Error(), l.it.Close()) }
 
 // table is a generation of rows that is being written. It belongs to one goroutine at a time.
 type table struct {
 	prefix
 	db      *pebble.DB
-	batch   *pebble.Batch // what the records at hand change; the caller commits it together with the cursor
-	err     error         // of the database, the first one: no record is to blame
-	key     []byte        // scratch
-	val     row           // scratch
-	arena   []byte        // keys and values of changes
-	changes []change
+	err     error    // of the database, the first one: no record is to blame
+	key     []byte   // scratch
+	val     row      // scratch
+	arena   []byte   // keys and values of what is not yet written
+	ordered []change // in the order of their keys
+	changes []change // in any order
 }
 
 // change is a row to be written: where in the arena its key begins and ends, and its value ends.
@@ -169,40 +175,86 @@ func (t *table) getAll(tag byte, texts []string, use func(text string, val []byt
 	t.fail(rows.close())
 }
 
-// putNext writes a row whose key is behind those of its kind that were written before.
-func (t *table) putNext(key, val []byte) { t.fail(t.batch.Set(key, val, nil)) }
+// putNext writes a row whose key is behind those of all rows that were written with putNext before.
+func (t *table) putNext(key, val []byte) { t.ordered = append(t.ordered, t.keep(key, val)) }
 
-// put writes a row with the others of the records at hand. A row is put or deleted once among them.
-func (t *table) put(key, val []byte) { t.change(key, val, false) }
+// put writes a row. What is put or deleted last under a key holds.
+func (t *table) put(key, val []byte) { t.changes = append(t.changes, t.keep(key, val)) }
 
-func (t *table) delete(key []byte) { t.change(key, nil, true) }
+func (t *table) delete(key []byte) {
+	c := t.keep(key, nil)
+	c.gone = true
+	t.changes = append(t.changes, c)
+}
 
-func (t *table) change(key, val []byte, gone bool) {
-	c := change{key: len(t.arena), gone: gone}
+// putAll puts and deletes what the batch does.
+func (t *table) putAll(b *pebble.Batch) {
+	for r := b.Reader(); ; {
+		kind, key, val, ok, err := r.Next()
+		if t.fail(err); !ok {
+			return
+		}
+		if kind == pebble.InternalKeyKindDelete {
+			t.delete(key)
+		} else {
+			t.put(key, val)
+		}
+	}
+}
+
+func (t *table) keep(key, val []byte) (c change) {
+	c.key = len(t.arena)
 	t.arena = append(t.arena, key...)
 	c.val = len(t.arena)
 	t.arena = append(t.arena, val...)
 	c.end = len(t.arena)
-	t.changes = append(t.changes, c)
+	return c
 }
 
-// write puts the changes into the batch in the order of their keys: the database takes them in
-// several times as fast as in any other.
-func (t *table) write() {
+// size is about how large a batch with the changes becomes.
+func (t *table) size() int { return len(t.arena) + 8*(len(t.ordered)+len(t.changes)+1) }
+
+// write puts the changes into the batch in the order of their keys: the database takes them in several
+// times as fast as in any other. more says that as many will follow.
+func (t *table) write(b *pebble.Batch, more bool) {
 	slices.SortFunc(t.changes, func(x, y change) int {
-		return bytes.Compare(t.arena[x.key:x.val], t.arena[y.key:y.val])
+		return cmp.Or(t.compare(x, y), cmp.Compare(x.key, y.key))
 	})
+	ordered := t.ordered
 	for _, c := range t.changes {
-		if c.gone {
-			t.fail(t.batch.Delete(t.arena[c.key:c.val], nil))
-			continue
+		for len(ordered) > 0 && t.compare(ordered[0], c) < 0 {
+			t.emit(b, ordered[0])
+			ordered = ordered[1:]
 		}
-		t.fail(t.batch.Set(t.arena[c.key:c.val], t.arena[c.val:c.end], nil))
+		t.emit(b, c)
 	}
-	t.forget()
+	for _, c := range ordered {
+		t.emit(b, c)
+	}
+	t.forget(more)
 }
 
-func (t *table) forget() { t.arena, t.changes = t.arena[:0], t.changes[:0] }
+func (t *table) compare(x, y change) int {
+	return bytes.Compare(t.arena[x.key:x.val], t.arena[y.key:y.val])
+}
+
+func (t *table) emit(b *pebble.Batch, c change) {
+	if c.gone {
+		t.fail(b.Delete(t.arena[c.key:c.val], nil))
+		return
+	}
+	t.fail(b.Set(t.arena[c.key:c.val], t.arena[c.val:c.end], nil))
+}
+
+// keptBytes is how much room for changes is kept where few follow.
+const keptBytes = 1 << 20
+
+func (t *table) forget(more bool) {
+	t.arena, t.ordered, t.changes = t.arena[:0], t.ordered[:0], t.changes[:0]
+	if !more && cap(t.arena) > keptBytes {
+		t.arena, t.ordered, t.changes = nil, nil, nil
+	}
+}
 
 func (t *table) fail(err error) {
 	if t.err == nil {
