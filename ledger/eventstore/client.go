@@ -278,11 +278,23 @@ type page struct {
 	more   bool
 }
 
+// tries of a read that a broken connection ends.
+const tries = 4
+
 // page reads what open asks for, up to about pageBytes.
 func (c *esClient) page(ctx context.Context, open func(context.Context) (*esdb.ReadStream, error)) ([]recorded, bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, readLimit)
 	defer cancel()
-	p, err := call(ctx, c, func(*begin) (p page, err error) {
+	for try := 1; ; try++ {
+		p, err := c.readOnce(ctx, open)
+		if code := rootStatus(err).Code(); try == tries || code != codes.Unavailable && code != codes.Aborted || pause(ctx, jitter(50*time.Millisecond)) != nil {
+			return p.events, p.more, err
+		}
+	}
+}
+
+func (c *esClient) readOnce(ctx context.Context, open func(context.Context) (*esdb.ReadStream, error)) (page, error) {
+	return call(ctx, c, func(*begin) (p page, err error) {
 		s, err := open(ctx)
 		if err != nil {
 			return p, err
@@ -304,7 +316,6 @@ func (c *esClient) page(ctx context.Context, open func(context.Context) (*esdb.R
 		p.more = true
 		return p, nil
 	})
-	return p.events, p.more, err
 }
 
 // fromServer takes what is needed of an event. There is none in a link that leads nowhere.
