@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"math"
@@ -60,7 +61,7 @@ func (s *service) receive(call streams.Streams_AppendServer, fault AppendFault) 
 	size := 0
 	for {
 		if fault.Early > 0 && len(events)+1 >= fault.Early {
-			return nil, s.strike(call.Context(), fault)
+			return nil, cmp.Or(s.strike(call.Context(), fault), Unavailable())
 		}
 		m, err := call.Recv()
 		if err == io.EOF {

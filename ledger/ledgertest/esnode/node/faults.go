@@ -10,8 +10,8 @@ import (
 // AppendFault is what goes wrong with one append; the zero value is none. The steps happen in the
 // order of the fields.
 type AppendFault struct {
-	// Early, when positive, refuses the call with Err after so many messages (the first is the
-	// options, then one for each event); the rest stays unread.
+	// Early, when positive, ends the call after so many messages (the first is the options, then one
+	// for each event) as the last four fields say, or else by Unavailable; the rest stays unread.
 	Early int
 	// Commit carries the append out before the rest goes wrong. Without it nothing is stored.
 	Commit bool
@@ -21,8 +21,7 @@ type AppendFault struct {
 	Lag time.Duration
 	// Wait passes before the answer.
 	Wait time.Duration
-	// Err is the answer: see TimedOut, NotLeader, Unavailable. An append that was to be committed and
-	// failed is answered by its own error.
+	// Err is the answer: see TimedOut, NotLeader, Unavailable.
 	Err error
 	// Cut breaks the connection instead of answering.
 	Cut bool
@@ -55,7 +54,7 @@ type ReadFault struct {
 	After int
 	// Err ends the call.
 	Err error
-	// Cut breaks the connection.
+	// Cut breaks the connection; what was sent last may be lost with it.
 	Cut bool
 	// Silent sends nothing more until the caller gives up.
 	Silent bool
@@ -77,7 +76,7 @@ type SubscriptionFault struct {
 	Wait time.Duration
 	// Err drops the subscription: see TooSlow and StreamDeleted.
 	Err error
-	// Cut breaks the connection.
+	// Cut breaks the connection; what was sent last may be lost with it.
 	Cut bool
 	// Silent sends nothing more until the caller gives up.
 	Silent bool

@@ -85,11 +85,15 @@ func (f *logFile) replace(events []*event) error {
 	return f.write([][]*event{events})
 }
 
+// close may be called again.
 func (f *logFile) close() error {
 	if f == nil {
 		return nil
 	}
-	return f.f.Close()
+	if err := f.f.Close(); !errors.Is(err, os.ErrClosed) {
+		return err
+	}
+	return nil
 }
 
 func encodeFrame(batch []*event) ([]byte, error) {

@@ -140,7 +140,7 @@ func (n *Node) Stop() error {
 // Restart is Stop and Start.
 func (n *Node) Restart() error { return errors.Join(n.Stop(), n.Start()) }
 
-// Close stops the node and closes its files.
+// Close stops the node and closes its file. It may be called again.
 func (n *Node) Close() error { return errors.Join(n.Stop(), n.service.log.file.close()) }
 
 // Addr is the address the node listens on, the same over restarts.
@@ -175,7 +175,7 @@ func (n *Node) onListener(do func(*listener)) {
 	}
 }
 
-// Drop ends every subscription with err: see TooSlow.
+// Drop ends every subscription with err, which must not be nil: see TooSlow.
 func (n *Node) Drop(err error) { n.service.drop(err) }
 
 // Truncate removes the last events of the log, as a fail-over does with what was not replicated; their

@@ -244,6 +244,11 @@ func (sub *subscription) run(cursor int) error {
 	for {
 		all, changed := sub.log.seen()
 		for ; cursor < len(all); cursor++ {
+			select {
+			case <-sub.drops:
+				return sub.dropError()
+			default:
+			}
 			began := time.Now()
 			if err := sub.examine(all[cursor]); err != nil {
 				return err

@@ -251,7 +251,7 @@ type limits struct {
 }
 
 func limitsOf(v version) limits {
-	l := limits{append: 1 << 20, event: 16<<20 - 10_000, dataOnly: v.before(24, 10, 0)}
+	l := limits{append: 1 << 20, event: 1 << 20, dataOnly: v.before(24, 10, 0)}
 	if !v.before(25, 1, 0) {
 		l.append, l.event = 256<<20, 16<<20
 	}
