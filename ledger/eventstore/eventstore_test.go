@@ -67,3 +67,7 @@ func mustOpen(t *testing.T, c eventstore.Config) *eventstore.Store {
 	}
 	return s
 }
+
+func TestRows(t *testing.T) {
+	ledgertest.TestRows(t, func(t *testing.T) ledgertest.Opener { return opener(t, startNode(t)) })
+}
