@@ -73,7 +73,7 @@ type client interface {
 	version(ctx context.Context) (major, minor, patch int, err error)
 	// away says that the last call to end got no answer.
 	away() bool
-	// close waits for the calls until ctx ends.
+	// close waits for the calls until ctx ends, and lets go of those that still run then.
 	close(ctx context.Context) error
 }
 
@@ -381,7 +381,7 @@ func (c *esClient) close(ctx context.Context) error {
 		select {
 		case c.slots <- struct{}{}:
 		case <-ctx.Done():
-			return errors.Join(fmt.Errorf("close the client: calls still run: %w", context.Cause(ctx)), c.es.Close())
+			return c.es.Close()
 		}
 	}
 	return c.es.Close()

@@ -365,7 +365,7 @@ func (s *Store) release() error {
 	s.follower.Wait()
 	var errs []error
 	if s.client != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), min(2*time.Second, s.patience()))
 		defer cancel()
 		errs = append(errs, s.client.close(ctx))
 	}
