@@ -192,7 +192,7 @@ func call[T any](ctx context.Context, c *esClient, f func(*begin) (T, error)) (v
 		c.silent.Store(code == codes.Unavailable || code == codes.DeadlineExceeded)
 		return r.v, classify(r.err)
 	case <-ctx.Done():
-		c.silent.Store(errors.Is(context.Cause(ctx), context.DeadlineExceeded))
+		c.silent.Store(errors.Is(ctx.Err(), context.DeadlineExceeded))
 		if b.abandon() {
 			return v, fmt.Errorf("no connection to the server: %w: %w", context.Cause(ctx), errNotSent)
 		}

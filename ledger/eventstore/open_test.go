@@ -104,7 +104,7 @@ func TestOpenRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			refused(t, eventstore.Config{URL: c.url, Dir: t.TempDir(), Start: 4 * time.Second}, c.want)
+			refused(t, eventstore.Config{URL: c.url, Dir: t.TempDir(), Start: 1500 * time.Millisecond}, c.want)
 		})
 	}
 	t.Run("no answer", func(t *testing.T) {
