@@ -310,14 +310,62 @@ func TestCut(t *testing.T) {
 	w.same("a new connection", w.append(w.S, none, "a").text, "success 0")
 }
 
-func TestRestartForgetsIDs(t *testing.T) {
+// TestWeakRule: at Any and StreamExists only IDs in memory count, and a restart forgets them. Servers
+// differ in how long they remember, so nothing but the node is held to it.
+func TestWeakRule(t *testing.T) {
+	for _, test := range []struct {
+		expected         rev
+		text             string
+		warm, afterwards string
+	}{
+		{expected: anyRev, text: "abc", warm: repeated(2), afterwards: stored(5)},
+		{expected: anyRev, text: "c", warm: repeated(2), afterwards: stored(3)},
+		{expected: anyRev, text: "ac", warm: repeated(2), afterwards: stored(4)},
+		{expected: anyRev, text: "ba", warm: repeated(0), afterwards: stored(4)},
+		{expected: anyRev, text: "abcd", warm: wrong(2), afterwards: stored(6)},
+		{expected: anyRev, text: "bd", warm: wrong(2), afterwards: stored(4)},
+		{expected: anyRev, text: "da", warm: stored(4), afterwards: stored(4)},
+		{expected: anyRev, text: "ca", warm: "Unknown", afterwards: stored(4)},
+		{expected: exists, text: "ad", warm: wrong(2), afterwards: stored(4)},
+	} {
+		w := onNode(t, node.Config{})
+		w.given(w.S, "abc")
+		w.expect(w.S, test.expected, test.text, test.warm)
+
+		w = onNode(t, node.Config{})
+		w.given(w.S, "abc")
+		w.restart(true)
+		w.expect(w.S, test.expected, test.text, test.afterwards)
+	}
+}
+
+// TestIDsOfAnotherStream: the first stream to use an ID keeps it.
+func TestIDsOfAnotherStream(t *testing.T) {
 	w := onNode(t, node.Config{})
-	w.given(w.S, "abc")
-	w.expect(w.S, anyRev, "ab", repeated(1))
-	w.restart(true)
-	w.expect(w.S, anyRev, "ab", stored(4))
+	w.given(w.S, "a")
+	w.expect(w.T, anyRev, "a", stored(0))
+	w.expect(w.T, anyRev, "a", stored(1))
+	w.expect(w.S, anyRev, "a", repeated(0))
 	w.node.ForgetIDs()
-	w.expect(w.S, anyRev, "ab", stored(6))
+	w.expect(w.S, anyRev, "a", stored(1))
+}
+
+func TestSameIDTwiceInABatch(t *testing.T) {
+	w := onNode(t, node.Config{})
+	w.expect(w.S, none, "aa", stored(1))
+	w.expect(w.S, none, "aa", repeated(1))
+	w.expect(w.S, anyRev, "aa", repeated(0))
+}
+
+// TestSlowCatchUp: before a subscription is live it may be read as slowly as one likes.
+func TestSlowCatchUp(t *testing.T) {
+	w := onNode(t, node.Config{Version: "23.10.0"})
+	w.same("append", w.send(w.S, none, unnamed(90, strings.Repeat("x", 10_000))...).text, "success 89")
+	s := w.follow(0, w.S, 32)
+	for began := time.Now(); time.Since(began) < 150*time.Millisecond; {
+		w.must(w.append(w.T, anyRev, "a").err) // meanwhile nothing is read
+	}
+	w.complete(s.take(90), 90)
 }
 
 func TestTruncate(t *testing.T) {

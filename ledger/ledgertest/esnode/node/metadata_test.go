@@ -88,7 +88,10 @@ func metadataRows() []row {
 	each(55, again, appends(none, "y", wrong(2)), appends(none, "x", wrong(2)), appends(1, "x", repeated(2)))
 	each(56, nothing, deletes(anyRev, "wrong none"), deletes(none, "wrong none"), deletes(exists, "wrong none"))
 	each(57, func(w *world) { w.given(w.S, "ab") }, deletes(0, "wrong 1"), deletes(1, "ok"))
-	each(58, soft, deletes(anyRev, "ok"), deletes(exists, "deleted"))
+	each(58, soft, func(w *world) {
+		deletes(anyRev, "ok")(w)
+		w.same("read", show(w.read(w.S, 0, false, 10)), "not found")
+	}, deletes(exists, "deleted"))
 
 	abc := func(w *world) { w.given(w.S, "abc") }
 	each(59, abc, tombstones(1, "wrong 2"), func(w *world) {

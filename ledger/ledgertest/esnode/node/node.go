@@ -15,10 +15,15 @@
 //	n.Close()
 //
 // Every restart forgets the IDs in memory, as a real one does: appends at Any are then no longer
-// recognised as repeats. Node: Addr, URL, Stop, Start, Restart, Pause, Resume, Cut, Drop, Truncate,
-// ForgetIDs, Len, Calls, Close, and Faults: Appends, Reads, Subscriptions (queues), OnAppend, OnRead,
-// OnSubscribe (hooks), Delay, Pending, Clear. Errors to answer with: TimedOut, NotLeader, Unavailable,
-// TooSlow, StreamDeleted, AccessDenied, Unauthenticated.
+// recognised as repeats.
+//
+// Faults are queued for the calls to come (Faults.Appends, Reads, Subscriptions) or chosen call by call
+// (OnAppend, OnRead, OnSubscribe): an AppendFault, a ReadFault or a SubscriptionFault. AnswerLost,
+// RequestLost and NotReady make the usual ones; TimedOut, NotLeader, Unavailable, TooSlow,
+// StreamDeleted, AccessDenied and Unauthenticated are the errors that servers answer with.
+//
+// What it does not have: BatchAppend, persistent subscriptions, projections, links, access lists, other
+// members of a cluster, scavenging.
 package node
 
 import (

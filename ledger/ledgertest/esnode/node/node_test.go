@@ -1,6 +1,7 @@
 package node_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -65,13 +66,17 @@ func TestTornFolder(t *testing.T) {
 	w.must(w.node.Close())
 	full, err := os.ReadFile(path)
 	w.must(err)
-	for _, size := range []int{len(whole) + 3, len(whole) + 20, len(full) - 1} {
-		w.must(os.WriteFile(path, full[:size], 0o644))
-		torn := onNode(t, node.Config{Dir: dir})
-		torn.origin = 0
-		torn.same("after the tear", show(torn.all(), nil), "a0")
-		torn.same("append", torn.append(w.S, 0, "x").text, "success 1")
-		torn.must(torn.node.Close())
+	wrong := bytes.Clone(full)
+	wrong[len(wrong)-1] ^= 1
+	for _, left := range [][]byte{full[:len(whole)+3], full[:len(whole)+20], full[:len(full)-1], wrong} {
+		w.must(os.WriteFile(path, left, 0o644))
+		for _, want := range []string{"a0", "a0 x1"} {
+			torn := onNode(t, node.Config{Dir: dir})
+			torn.origin = 0
+			torn.same("after the tear", show(torn.all(), nil), want)
+			torn.same("append", torn.append(w.S, 0, "x").text, "success 1")
+			torn.must(torn.node.Close())
+		}
 	}
 }
 
