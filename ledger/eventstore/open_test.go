@@ -174,6 +174,9 @@ func TestFolder(t *testing.T) {
 	}
 	refused(t, c, "older copy of the server")
 
+	if d, err := disk.Open(disk.Config{Dir: c.Dir, Reserve: 1}); err == nil || !strings.Contains(err.Error(), "ledger on a server") {
+		t.Errorf("the embedded store in the same folder: got %v, %v", d, err)
+	}
 	embedded := t.TempDir()
 	d, err := disk.Open(disk.Config{Dir: embedded, Reserve: 1})
 	if err != nil {
