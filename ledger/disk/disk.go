@@ -145,6 +145,9 @@ func Open(c Config) (*Store, error) {
 	if err := c.defaults(); err != nil {
 		return nil, err
 	}
+	if _, err := os.Stat(filepath.Join(c.Dir, "ledger-id")); err == nil {
+		return nil, fmt.Errorf("data folder %s holds what is derived from a ledger on a server; name another one", c.Dir)
+	}
 	for _, dir := range []string{c.Dir, filepath.Join(c.Dir, logDir)} {
 		if err := os.MkdirAll(dir, 0o750); err != nil {
 			return nil, fmt.Errorf("data folder: %w", err)

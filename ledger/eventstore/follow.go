@@ -79,13 +79,19 @@ type feed struct {
 
 // run receives until ctx ends or the server's log is found to be another one.
 func (f *feed) run(ctx context.Context) {
+	complete := time.Now() // when the server did not lack anything
 	for wait := firstWait; ; wait = min(2*wait, lastWait) {
 		before := f.at.Load()
 		err := f.receive(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		if !f.on || errors.Is(err, ledger.ErrDamaged) || errors.Is(err, ledger.ErrNotFound) {
+		if !errors.Is(err, errLacks) {
+			complete = time.Now()
+		} else if time.Since(complete) > f.s.c.Lag {
+			err = fmt.Errorf("%w, for %s: %w", err, f.s.c.Lag, ledger.ErrDamaged)
+		}
+		if !f.on && !errors.Is(err, errLacks) || errors.Is(err, ledger.ErrDamaged) {
 			f.finish(err)
 			return
 		}
@@ -154,9 +160,6 @@ func (f *feed) look(ctx context.Context, at uint64) error {
 	}
 	if at > 0 {
 		err := f.s.checkMark(ctx, ledger.Position(at), f.leaf)
-		if errors.Is(err, ledger.ErrDamaged) && f.leaf.IsZero() {
-			return fmt.Errorf("position %d is that of no record: %w", at, ledger.ErrNotFound)
-		}
 		if err != nil {
 			return err
 		}
