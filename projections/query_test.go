@@ -326,7 +326,7 @@ func TestPageErrors(t *testing.T) {
 func TestStatsRanges(t *testing.T) {
 	b := newBook()
 	at := func(hours float64) int64 { return int64(hours * hourMillis) }
-	b.add(accepted("c", "a", 1, at(0)), accepted("c", "b", 2, at(0.99)), accepted("d", "c", 3, at(1)), rejected("e", "d", 1, "x", at(25)), accepted("f", "e", 1, at(48)))
+	b.add(accepted("c", "a", 1, at(0)), accepted("c", "b", 2, at(1)-1), accepted("d", "c", 3, at(1)), rejected("e", "d", 1, "x", at(48)-1), accepted("f", "e", 1, at(48)))
 	q := caughtUp(t, b).Query()
 	hour := func(h int) time.Time { return ledgertest.Epoch.Add(time.Duration(h) * time.Hour) }
 	for name, c := range map[string]struct {

@@ -31,11 +31,11 @@ func (p *Projections) Rebuild(_ context.Context, name string) error {
 	if r == nil || err != nil {
 		return err
 	}
-	p.jobs <- r
-	p.c.Logger.Info("a projection is being rebuilt", "projection", name)
 	if err := p.db.Flush(); err != nil {
 		return fmt.Errorf("rebuild %s: %w", name, err)
 	}
+	p.jobs <- r
+	p.c.Logger.Info("a projection is being rebuilt", "projection", name)
 	return nil
 }
 
@@ -147,7 +147,7 @@ func (p *Projections) catchUp(r *rows, recs []ledger.Record) (done bool, err err
 	}
 	stopped := r.failure != nil && len(recs) > 0 && recs[len(recs)-1].Position >= r.failure.Position
 	there := r.failure == nil && r.next.position == p.next.position
-	if stopped || there && p.next == p.at || enough(group) { // else what is folded is written with the others
+	if stopped || there || enough(group) { // rows of the group are written as far as the group is, or farther
 		err = p.write(group)
 	}
 	if there && err == nil {

@@ -46,9 +46,9 @@ func (p *Projections) behindHead(at cursor, head ledger.Position) int64 {
 	case at.records == int64(at.position):
 		return int64(head - at.position)
 	case head > p.at.head:
-		return p.at.records - at.records + p.at.behind + 1
+		return max(0, p.at.records-at.records) + p.at.behind + 1
 	}
-	return p.at.records - at.records + p.at.behind
+	return max(0, p.at.records-at.records) + p.at.behind
 }
 
 // head is the position of the ledger's last record, or the last one known while the ledger cannot
