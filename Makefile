@@ -30,5 +30,6 @@ fuzz: ## half a minute for each parser
 			go test -run '^$$' -fuzz "^$$f\$$" -fuzztime 30s -fuzzminimizetime 20x $$p || exit 1; done; done
 
 .PHONY: tools
-tools: # the race detector needs a C compiler
-	@command -v gcc >/dev/null || { apt-get update -q && apt-get install -q -y --no-install-recommends gcc libc6-dev; }
+tools: # the race detector needs a C compiler, the tests of the window a Redis; they start their own
+	@for p in gcc redis-server; do command -v $$p >/dev/null || missing="$$missing $$p"; done; \
+	[ -z "$$missing" ] || { apt-get update -q && apt-get install -q -y --no-install-recommends $$missing libc6-dev; }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"strconv"
 	"strings"
@@ -46,15 +45,15 @@ type parser struct {
 	maxPayload int  // bytes
 	envelope   bool // the text is an envelope (envelope.go)
 
-	decoder jsontext.Decoder
-	ev      Event
-	errors  []FieldError
+	ev     *Event
+	errors []FieldError
 }
 
-// parse reads one event into p.ev and says why it cannot be accepted, if so. What could be read of
-// its ids is in p.ev even then.
-func (p *parser) parse(raw []byte) *Rejection {
-	p.ev = Event{Sequence: Absent, Timestamp: Absent, RawHash: canonical.Sum(raw)}
+// parse reads one event into ev and says why it cannot be accepted, if so. What could be read of
+// its ids is in ev even then.
+func (p *parser) parse(ev *Event, raw []byte) *Rejection {
+	p.ev = ev
+	*ev = Event{Sequence: Absent, Timestamp: Absent, RawHash: canonical.Sum(raw)}
 	p.errors = nil
 	clean, cleaned := canonical.Clean(raw)
 	p.ev.Sanitized = cleaned
@@ -63,14 +62,14 @@ func (p *parser) parse(raw []byte) *Rejection {
 		return rejectText(err)
 	}
 	if p.envelope {
-		p.envelopeFields(m)
+		p.envelopeFields(&m)
 	} else {
-		p.fields(m)
+		p.fields(&m)
 	}
-	received := len(m.payload)
+	received := len(m.payload.Text)
 	if cleaned {
 		if sent, err := p.split(raw); err == nil {
-			received = len(sent.payload) // the limit is on what was sent: cleaning may have made it longer or shorter
+			received = len(sent.payload.Text) // the limit is on what was sent: cleaning may have made it longer or shorter
 			p.ev.ContractID = p.uncleaned("contractId", p.ev.ContractID, m.contractID, sent.contractID)
 			p.ev.EventID = p.uncleaned("eventId", p.ev.EventID, m.eventID, sent.eventID)
 		}
@@ -85,88 +84,63 @@ func (p *parser) parse(raw []byte) *Rejection {
 	return nil
 }
 
-// members are the raw values of an event's or an envelope's members; nil where there is none.
+// members are the members of an event or an envelope; Text is nil where there is none.
 type members struct {
-	contractID, eventID, sequence, timestamp, payload, signature []byte
-	kind, chatJID                                                []byte // of an envelope, which has these two and payload
+	contractID, eventID, sequence, timestamp, payload, signature canonical.Member
+	kind, chatJID                                                canonical.Member // of an envelope, which has these two and payload
 	unknown                                                      []string
 }
 
-var errNotObject = errors.New("the event is not a JSON object")
-
-// split finds the members of the JSON object in text; the values are slices of text.
+// split finds the members of the JSON object in text.
 func (p *parser) split(text []byte) (m members, err error) {
-	dec := &p.decoder
-	dec.Reset(bytes.NewBuffer(text), jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))
-	if dec.PeekKind() != '{' {
-		if _, err := dec.ReadValue(); err != nil {
-			return m, err
-		}
-		return m, errNotObject
-	}
-	if _, err := dec.ReadToken(); err != nil {
-		return m, err
-	}
-	for dec.PeekKind() != '}' {
-		quoted, err := dec.ReadValue()
+	for member, err := range canonical.Members(text) {
 		if err != nil {
 			return m, err
 		}
-		slot, name := m.slot(memberName(quoted), p.envelope)
-		val, err := dec.ReadValue()
-		if err != nil {
-			return m, err
+		slot := m.slot(member.Name, p.envelope)
+		switch {
+		case slot == nil:
+			m.unknown = append(m.unknown, string(member.Name))
+		case slot.Text != nil:
+			return m, &canonical.DuplicateNameError{Pointer: "/" + string(member.Name)}
+		default:
+			*slot = member
 		}
-		if slot == nil {
-			m.unknown = append(m.unknown, name)
-			continue
-		}
-		if *slot != nil {
-			return m, &canonical.DuplicateNameError{Pointer: "/" + name}
-		}
-		end := dec.InputOffset()
-		*slot = text[end-int64(len(val)) : end]
-	}
-	if _, err := dec.ReadToken(); err != nil {
-		return m, err
-	}
-	if _, err := dec.ReadToken(); err != io.EOF {
-		return m, errors.New("something follows the event")
 	}
 	return m, nil
 }
 
 // slot is where the value of the named member goes; nil for a name that events, or envelopes, do not have.
-func (m *members) slot(name string, envelope bool) (*[]byte, string) {
+func (m *members) slot(name []byte, envelope bool) *canonical.Member {
 	if envelope {
 		return m.envelopeSlot(name)
 	}
-	switch name {
+	switch string(name) {
 	case "contractId":
-		return &m.contractID, name
+		return &m.contractID
 	case "eventId":
-		return &m.eventID, name
+		return &m.eventID
 	case "sequence":
-		return &m.sequence, name
+		return &m.sequence
 	case "timestamp":
-		return &m.timestamp, name
+		return &m.timestamp
 	case "payload":
-		return &m.payload, name
+		return &m.payload
 	case "signature":
-		return &m.signature, name
+		return &m.signature
 	}
-	return nil, name
+	return nil
 }
 
 // fields reads the base fields; what is wrong with them goes to p.errors, in the order of their names.
-func (p *parser) fields(m members) {
+func (p *parser) fields(m *members) {
 	p.ev.ContractID = p.id("contractId", m.contractID)
 	p.ev.EventID = p.id("eventId", m.eventID)
 	if k := kindOf(m.payload); k != '{' {
 		p.wrong("payload", m.payload, "must be an object")
 	}
 	p.ev.Sequence = p.integer("sequence", m.sequence)
-	if m.signature != nil {
+	if m.signature.Text != nil {
 		var ok bool
 		if p.ev.Signature, ok = text(m.signature); !ok || p.ev.Signature == "" {
 			p.wrong("signature", m.signature, "must be a non-empty string")
@@ -176,26 +150,26 @@ func (p *parser) fields(m members) {
 	p.unknown(m, "is not a member of an event")
 }
 
-func (p *parser) unknown(m members, message string) {
+func (p *parser) unknown(m *members, message string) {
 	if !p.strict {
 		return
 	}
 	seen := map[string]bool{}
 	for _, name := range m.unknown {
 		if !seen[name] {
-			p.wrong(name, []byte{}, message)
+			p.refuse(name, message)
 		}
 		seen[name] = true
 	}
 }
 
-func (p *parser) id(name string, raw []byte) string {
-	s, ok := text(raw)
+func (p *parser) id(name string, m canonical.Member) string {
+	s, ok := text(m)
 	switch {
 	case !ok:
-		p.wrong(name, raw, "must be a string")
+		p.wrong(name, m, "must be a string")
 	case !ValidID(s, MaxIDLen):
-		p.wrong(name, raw, "must be 1 to 255 characters of A-Z a-z 0-9 _ - . @")
+		p.wrong(name, m, "must be 1 to 255 characters of A-Z a-z 0-9 _ - . @")
 	default:
 		return s
 	}
@@ -203,8 +177,8 @@ func (p *parser) id(name string, raw []byte) string {
 }
 
 // uncleaned refuses an id that was cleaned: ids are never changed, or two of them could become one.
-func (p *parser) uncleaned(name, id string, clean, sent []byte) string {
-	if id == "" || bytes.Equal(clean, sent) {
+func (p *parser) uncleaned(name, id string, clean, sent canonical.Member) string {
+	if id == "" || bytes.Equal(clean.Text, sent.Text) {
 		return id
 	}
 	p.wrong(name, clean, "must be 1 to 255 characters of A-Z a-z 0-9 _ - . @")
@@ -212,22 +186,19 @@ func (p *parser) uncleaned(name, id string, clean, sent []byte) string {
 }
 
 // integer reads an integral number from 0 to MaxInteger, however it is written: 3, 3.0, 3e0.
-func (p *parser) integer(name string, raw []byte) int64 {
-	if kindOf(raw) == '0' {
-		var buf [32]byte
-		if digits, err := canonical.AppendNumber(buf[:0], raw); err == nil {
-			if n, err := strconv.ParseInt(string(digits), 10, 64); err == nil && n >= 0 && n <= MaxInteger {
-				return n
-			}
+func (p *parser) integer(name string, m canonical.Member) int64 {
+	if kindOf(m) == '0' {
+		if n, err := strconv.ParseInt(string(m.Form), 10, 64); err == nil && n >= 0 && n <= MaxInteger {
+			return n
 		}
 	}
-	p.wrong(name, raw, "must be an integer from 0 to 9007199254740991")
+	p.wrong(name, m, "must be an integer from 0 to 9007199254740991")
 	return Absent
 }
 
-// payload makes the canonical form of the payload and its hash.
-func (p *parser) payload(raw []byte, received int) *Rejection {
-	if k := kindOf(raw); k != '{' && k != '[' {
+// payload takes the canonical form of the payload and its hash.
+func (p *parser) payload(m canonical.Member, received int) *Rejection {
+	if k := kindOf(m); k != '{' && k != '[' {
 		return nil
 	}
 	tooLarge := func(n int) *Rejection {
@@ -236,60 +207,50 @@ func (p *parser) payload(raw []byte, received int) *Rejection {
 	if received > p.maxPayload {
 		return tooLarge(received)
 	}
-	form, err := canonical.Append(make([]byte, 0, len(raw)), raw)
 	var dup *canonical.DuplicateNameError
-	if errors.As(err, &dup) {
-		err = &canonical.DuplicateNameError{Pointer: "/payload" + dup.Pointer}
+	if errors.As(m.Err, &dup) {
+		return rejectText(&canonical.DuplicateNameError{Pointer: "/payload" + dup.Pointer})
 	}
-	if err != nil {
-		return rejectText(err)
+	if m.Err != nil {
+		return rejectText(m.Err)
 	}
-	if len(form) > p.maxPayload {
-		return tooLarge(len(form))
+	if len(m.Form) > p.maxPayload {
+		return tooLarge(len(m.Form))
 	}
-	p.ev.Payload, p.ev.PayloadHash = form, canonical.Sum(form)
+	p.ev.Payload, p.ev.PayloadHash = m.Form, canonical.Sum(m.Form)
 	return nil
 }
 
 // wrong notes what is wrong with a member; one that is not there at all is required first.
-func (p *parser) wrong(name string, raw []byte, message string) {
-	if raw == nil {
+func (p *parser) wrong(name string, m canonical.Member, message string) {
+	if m.Text == nil {
 		message = "is required"
 	}
+	p.refuse(name, message)
+}
+
+func (p *parser) refuse(name, message string) {
 	p.errors = append(p.errors, FieldError{Path: "/" + pointerEscape.Replace(name), Message: message})
 }
 
 var pointerEscape = strings.NewReplacer("~", "~0", "/", "~1") // RFC 6901 section 3
 
 // kindOf is the first byte of a JSON value, with '0' for every number; 0 for no value.
-func kindOf(raw []byte) jsontext.Kind {
-	if len(raw) == 0 {
+func kindOf(m canonical.Member) jsontext.Kind {
+	if len(m.Text) == 0 {
 		return 0
 	}
-	return jsontext.Value(raw).Kind()
+	return jsontext.Value(m.Text).Kind()
 }
 
 // text is the value of a JSON string.
-func text(raw []byte) (string, bool) {
-	if kindOf(raw) != '"' {
+func text(m canonical.Member) (string, bool) {
+	if kindOf(m) != '"' || m.Err != nil {
 		return "", false
 	}
-	if !bytes.ContainsRune(raw, '\\') {
-		return string(raw[1 : len(raw)-1]), true // it was cleaned, and is JSON
+	if bytes.IndexByte(m.Form, '\\') < 0 {
+		return string(m.Form[1 : len(m.Form)-1]), true
 	}
-	b, err := jsontext.AppendUnquote(nil, raw)
+	b, err := jsontext.AppendUnquote(nil, m.Form)
 	return string(b), err == nil
-}
-
-// memberNames are the names that memberName need not copy.
-var memberNames = [...]string{"contractId", "eventId", "payload", "sequence", "signature", "timestamp", "type", "chat_jid"}
-
-func memberName(quoted []byte) string {
-	for _, name := range memberNames {
-		if string(quoted[1:len(quoted)-1]) == name {
-			return name
-		}
-	}
-	name, _ := text(quoted)
-	return name
 }

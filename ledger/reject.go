@@ -79,7 +79,7 @@ func rejectText(err error) *Rejection {
 		return reject(CodeInvalidEvent, fmt.Sprintf("the payload nests deeper than %d levels", canonical.MaxDepth), one("/payload", "nests too deeply"))
 	case errors.Is(err, canonical.ErrNumber):
 		return reject(CodeInvalidEvent, fmt.Sprintf("a number in the payload is longer than %d characters", canonical.MaxNumberLen), one("/payload", "holds a number that is too long"))
-	case errors.Is(err, errNotObject):
+	case errors.Is(err, canonical.ErrNotObject):
 		return reject(CodeInvalidEvent, "the event is not a JSON object", one("", "must be an object"))
 	}
 	return reject(CodeInvalidEvent, "the event is not valid JSON", one("", "must be valid JSON"))

@@ -117,7 +117,7 @@ func (s *Schemas) Validate(contractType string, payload []byte) []FieldError {
 	}
 	dec := s.decoders.Get().(*payloadDecoder)
 	defer s.decoders.Put(dec)
-	if quick := s.quick[contractType]; quick != nil && quick.meets(dec.reset(payload)) {
+	if quick := s.quick[contractType]; quick != nil && quick.meets(payload) {
 		return nil
 	}
 	value, err := decodeAny(dec.reset(payload))

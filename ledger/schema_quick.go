@@ -11,6 +11,8 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/talenttrust/auditledger/ledger/canonical"
 )
 
 // A quickSchema recognises payloads that meet a plain schema without building their values: an
@@ -121,26 +123,17 @@ func quickBound(bound *big.Rat, none float64) (float64, bool) {
 	return f, exact && bound.IsInt() && math.Abs(f) < 1e15
 }
 
-// meets reports whether the object that d reads surely meets the schema.
-func (q *quickSchema) meets(d *jsontext.Decoder) bool {
-	if token, err := d.ReadToken(); err != nil || token.Kind() != '{' {
+// meets reports whether the payload, in canonical form, surely meets the schema.
+func (q *quickSchema) meets(payload []byte) bool {
+	if len(payload) == 0 || payload[0] != '{' {
 		return false
 	}
 	missing := q.required
-	for d.PeekKind() == '"' {
-		name, err := d.ReadValue()
-		if err != nil || bytes.IndexByte(name, '\\') >= 0 {
-			return false
-		}
-		member, known := q.members[string(name)]
-		raw, err := d.ReadValue()
-		if err != nil || known && !member.accept(raw) {
-			return false
-		}
+	return canonical.Fields(payload, func(quoted, value []byte) bool {
+		member, known := q.members[string(quoted)]
 		missing &^= member.bit
-	}
-	_, err := d.ReadToken()
-	return err == nil && missing == 0
+		return bytes.IndexByte(quoted, '\\') < 0 && (!known || member.accept(value))
+	}) && missing == 0
 }
 
 // onlyUses reports whether no keyword of the schema is set but those named.

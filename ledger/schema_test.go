@@ -13,6 +13,8 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/talenttrust/auditledger/ledger/canonical"
 )
 
 func loadSchemas(t testing.TB, dir string) *Schemas {
@@ -297,8 +299,8 @@ func FuzzValidate(f *testing.F) {
 	f.Add(`{"action":"created","metadata":{"a":[{}]},"talentId":"t"}`)
 	schemas := loadSchemas(f, "")
 	f.Fuzz(func(t *testing.T, payload string) {
-		value := jsontext.Value(payload)
-		if value.Kind() != '{' || !value.IsValid() {
+		value, err := canonical.Append(nil, []byte(payload))
+		if err != nil || value[0] != '{' {
 			return
 		}
 		for contractType, quick := range schemas.quick {
@@ -314,7 +316,7 @@ func FuzzValidate(f *testing.F) {
 				t.Fatalf("%s: %v", payload, err)
 			}
 			met := schemas.byType[contractType].Validate(whole) == nil
-			if quick.meets(dec.reset(value)) && !met {
+			if quick.meets(value) && !met {
 				t.Errorf("%s %s: the quick check says yes, the validator no", contractType, payload)
 			}
 			if met != (errs == nil) {

@@ -1,12 +1,14 @@
 package projections
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
 	"slices"
 	"sort"
+	"sync"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -59,45 +61,99 @@ func (p *Projections) flushNowAndThen(ctx context.Context) error {
 // follow keeps the group at the head of the ledger.
 func (p *Projections) follow(ctx context.Context) error {
 	return p.retry(ctx, "all projections", func(progress func()) error {
-		for batch, err := range p.batches(ctx, p.position()) {
-			p.setBroken(err != nil)
-			if err != nil {
-				return err
-			}
-			if err := p.advance(batch); err != nil {
-				return err
-			}
-			progress()
-		}
-		return nil
+		return errors.Join(p.followOn(ctx, progress), p.saveGroup())
 	})
 }
 
-// batches follows the ledger, in larger batches while there is more to come, and where much comes.
+func (p *Projections) followOn(ctx context.Context, progress func()) error {
+	for batch, err := range p.batches(ctx, p.next.position) {
+		p.setBroken(err != nil)
+		if err != nil {
+			return err
+		}
+		if err := p.advance(batch); err != nil {
+			return err
+		}
+		progress()
+	}
+	return nil
+}
+
+// batches follows the ledger. Where much comes, it waits a moment for more once it is at the head:
+// rows that many records change are written once for all of them.
 func (p *Projections) batches(ctx context.Context, after ledger.Position) iter.Seq2[ledger.Batch, error] {
 	return func(yield func(ledger.Batch, error) bool) {
-		var all ledger.Batch
-		for batch, err := range p.c.Reader.Follow(ctx, after) {
-			if len(all.Records) > 0 && err == nil {
-				batch.Records = append(all.Records, batch.Records...)
-			}
-			if all = batch; batch.Behind > 0 && len(batch.Records) < gather {
-				all.Records = slices.Clip(batch.Records) // the ledger may go on to use what is behind them
-				continue
-			}
-			if !yield(all, err) || err != nil {
+		came := 0
+		for batch, err := range readAhead(ctx, p.c.Reader, after) {
+			if !yield(batch, err) || err != nil {
 				return
 			}
-			if all.Behind == 0 && len(all.Records) >= busy {
+			if came += len(batch.Records); batch.Behind > 0 {
+				continue
+			}
+			if came >= busy {
 				pause(ctx, breath)
 			}
-			all = ledger.Batch{}
+			came = 0
 		}
 	}
 }
 
-// errDatabase marks what trying again does not help against.
-var errDatabase = errors.New("the database of the projections failed")
+// readAhead follows the ledger. Where there is more to come, it is read and decoded while the batch
+// before is in use.
+func readAhead(ctx context.Context, from Reader, after ledger.Position) iter.Seq2[ledger.Batch, error] {
+	type step struct {
+		batch ledger.Batch
+		err   error
+	}
+	return func(yield func(ledger.Batch, error) bool) {
+		ctx, cancel := context.WithCancel(ctx)
+		var wg sync.WaitGroup
+		defer wg.Wait()
+		defer cancel()
+		steps, used := make(chan step), make(chan struct{})
+		wg.Go(func() {
+			defer close(steps)
+			for batch, err := range from.Follow(ctx, after) {
+				if !send(ctx, steps, step{batch, err}) {
+					return
+				}
+				if batch.Behind > 0 {
+					continue
+				}
+				select {
+				case <-used:
+				case <-ctx.Done():
+					return
+				}
+			}
+		})
+		for s := range steps {
+			if !yield(s.batch, s.err) || s.err != nil {
+				return
+			}
+			if s.batch.Behind == 0 && !send(ctx, used, struct{}{}) {
+				return
+			}
+		}
+	}
+}
+
+func send[T any](ctx context.Context, to chan<- T, v T) bool {
+	select {
+	case to <- v:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+var (
+	// errDatabase marks what trying again does not help against.
+	errDatabase = errors.New("the database of the projections failed")
+	// errAgain: a record stopped rows, and what was folded since they were written is to be folded again.
+	errAgain = errors.New("fold again")
+)
 
 // retry runs a loop over the ledger again after it failed, until it ends well or ctx ends. The loop
 // tells when it gets ahead.
@@ -110,6 +166,9 @@ func (p *Projections) retry(ctx context.Context, who string, loop func(progress 
 		}
 		if errors.Is(err, errDatabase) {
 			return err
+		}
+		if errors.Is(err, errAgain) {
+			continue
 		}
 		p.c.Logger.Warn("the ledger cannot be followed; trying again", "for", who, "in", wait, "error", err)
 		pause(ctx, wait)
@@ -138,68 +197,151 @@ func (p *Projections) position() ledger.Position {
 	return p.at.position
 }
 
-// advance takes a batch of the ledger into the rows of the group.
+// advance folds a batch of the ledger into the rows of the group, and writes them when there is no more
+// to come for now, or enough to write.
 func (p *Projections) advance(batch ledger.Batch) error {
 	p.applying.Lock()
 	defer p.applying.Unlock()
-	if err := p.apply(p.group, batch.Records); err != nil {
+	if err := p.fold(p.group, batch.Records); err != nil {
+		p.next = p.at
+		return err
+	}
+	p.next = tip{p.next.after(batch.Records), batch.Head, batch.Behind}
+	if batch.Behind > 0 && !enough(p.group) {
+		return nil
+	}
+	return p.save()
+}
+
+// enough reports whether so much is folded that it is time to write it.
+func enough(group []*rows) bool {
+	size := 0
+	for _, r := range group {
+		if r.next.records-r.at.records >= gather {
+			return true
+		}
+		size += len(r.arena)
+	}
+	return size >= gatherBytes
+}
+
+func (p *Projections) saveGroup() error {
+	p.applying.Lock()
+	defer p.applying.Unlock()
+	return p.save()
+}
+
+// save writes what is folded into the group. It is called with applying held.
+func (p *Projections) save() error {
+	if p.next == p.at {
+		return nil
+	}
+	if err := p.write(p.group); err != nil {
 		return err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.at, p.seen, p.behind = p.at.after(batch.Records), batch.Head, batch.Behind
-	return nil
-}
-
-// apply folds the records into each of the rows, and writes all that follows from them and the
-// cursors at once. Rows that cannot take a record in stop before it. It is called with applying held.
-func (p *Projections) apply(group []*rows, recs []ledger.Record) error {
-	for done := false; !done; {
-		b := p.db.NewBatch()
-		var err error
-		if done, err = p.fold(group, b, recs); done && err == nil {
-			err = b.Commit(pebble.NoSync)
-		}
-		if err := errors.Join(err, b.Close()); err != nil {
-			return fmt.Errorf("%w: %w", errDatabase, err)
-		}
-	}
-	if p.unsaved += int64(len(recs)); p.unsaved >= flushRecords {
-		select {
-		case p.flush <- struct{}{}:
-		default:
-		}
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, r := range group {
-		r.at = r.next
-	}
+	p.at = p.next
 	close(p.moved)
 	p.moved = make(chan struct{})
 	return nil
 }
 
-// fold folds the records into the batch. It is not done when a record stopped one of the rows: then
-// the batch is not to be written, and folding again leaves the record out.
-func (p *Projections) fold(group []*rows, b *pebble.Batch, recs []ledger.Record) (done bool, err error) {
-	for _, r := range group {
-		failure := r.take(b, recs)
+// manyRecords is from how many records on it is worth while to fold them into several rows side by side.
+const manyRecords = 256
+
+// fold folds the records into each of the rows. It is errAgain when a record stopped one of them: then
+// nothing of what was folded since they were written is kept, and folding again leaves the record out.
+// It is called with applying held.
+func (p *Projections) fold(group []*rows, recs []ledger.Record) error {
+	failures := make([]*Failure, len(group))
+	var wg sync.WaitGroup
+	for i, r := range group {
+		if len(recs) < manyRecords || i == len(group)-1 {
+			failures[i] = r.take(recs)
+			continue
+		}
+		wg.Go(func() { failures[i] = r.take(recs) })
+	}
+	wg.Wait()
+	again := false
+	for i, r := range group {
 		if r.err != nil {
-			return false, r.err
+			return fmt.Errorf("%w: %w", errDatabase, r.err)
 		}
-		if failure != nil {
-			p.stop(r, failure)
-			for _, r := range group {
-				r.folder = nil // it remembers what will not be written
-			}
-			return false, nil
-		}
-		if err := r.saveCursor(b, r.next); err != nil {
-			return false, err
+		if failures[i] != nil {
+			p.stop(r, failures[i])
+			again = true
 		}
 	}
-	return true, nil
+	if !again {
+		return nil
+	}
+	for _, r := range group {
+		r.reset()
+	}
+	return errAgain
+}
+
+// write writes all that follows from what is folded into the rows, and their cursors, at once. It is
+// called with applying held.
+func (p *Projections) write(group []*rows) error {
+	more := enough(group)
+	var pending []*rows
+	size := 0
+	for _, r := range group {
+		if r.next != r.at {
+			r.folder.finish()
+			pending, size = append(pending, r), size+r.size()
+		}
+	}
+	if len(pending) == 0 {
+		return nil
+	}
+	b := p.db.NewBatchWithSize(size)
+	err := fill(b, pending, more)
+	if err == nil {
+		err = b.Commit(pebble.NoSync)
+	}
+	if err := errors.Join(err, b.Close()); err != nil {
+		return fmt.Errorf("%w: %w", errDatabase, err)
+	}
+	p.wrote(pending)
+	return nil
+}
+
+// fill puts the changes of the rows into the batch, all in the order of their keys: a large batch that
+// is sorted needs no sorting by the database.
+func fill(b *pebble.Batch, group []*rows, more bool) error {
+	slices.SortFunc(group, func(x, y *rows) int { return bytes.Compare(x.prefix[:], y.prefix[:]) })
+	for _, r := range group {
+		if err := r.saveCursor(b, r.next); err != nil {
+			return err
+		}
+	}
+	for _, r := range group {
+		if r.write(b, more); r.err != nil {
+			return r.err
+		}
+	}
+	return nil
+}
+
+// wrote shows what was written, and asks for a flush when it has become much.
+func (p *Projections) wrote(group []*rows) {
+	p.mu.Lock()
+	most := int64(0)
+	for _, r := range group {
+		most = max(most, r.next.records-r.at.records)
+		r.at = r.next
+	}
+	p.mu.Unlock()
+	if p.unsaved += most; p.unsaved >= flushRecords {
+		select {
+		case p.flush <- struct{}{}:
+		default:
+		}
+	}
 }
 
 // stop keeps the rows from taking in the record at which they failed, and any after it.
@@ -211,9 +353,7 @@ func (p *Projections) stop(r *rows, f *Failure) {
 }
 
 // take folds those of the records that are the rows' to take.
-func (r *rows) take(b *pebble.Batch, recs []ledger.Record) *Failure {
-	r.batch, r.err, r.next = b, nil, r.at
-	r.forget()
+func (r *rows) take(recs []ledger.Record) *Failure {
 	if r.folder == nil {
 		r.folder = r.open(&r.table)
 	}
@@ -224,15 +364,19 @@ func (r *rows) take(b *pebble.Batch, recs []ledger.Record) *Failure {
 			return &Failure{recs[i].Position, err.Error()}
 		}
 	}
-	r.folder.finish()
-	r.write()
-	r.next = r.at.after(recs)
+	r.next = r.next.after(recs)
 	return nil
+}
+
+// reset forgets what is folded and not written.
+func (r *rows) reset() {
+	r.folder, r.next = nil, r.at
+	r.forget(false)
 }
 
 // due leaves out what was taken in before, and what must not be.
 func (r *rows) due(recs []ledger.Record) []ledger.Record {
-	from := sort.Search(len(recs), func(i int) bool { return recs[i].Position > r.at.position })
+	from := sort.Search(len(recs), func(i int) bool { return recs[i].Position > r.next.position })
 	to := len(recs)
 	if r.failure != nil {
 		to = sort.Search(len(recs), func(i int) bool { return recs[i].Position >= r.failure.Position })

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/talenttrust/auditledger/ledger"
 )
@@ -77,7 +78,7 @@ func (h *history) add(r *ledger.Record) error {
 	t.val = t.val[:0]
 	n := appendEntry(&t.val, r, h.entries)
 	t.key = appendNumbers(append(t.key[:0], t.prefix[0], t.prefix[1], tagEntry), uint64(r.Position))
-	t.putNext(t.key, t.val)
+	t.put(t.key, t.val)
 	if id := r.Header.ContractID; id != "" {
 		t.key = append(t.key[:0], t.prefix[0], t.prefix[1], tagLine)
 		t.key = appendNumbers(append(append(t.key, id...), 0), uint64(r.Position))
@@ -318,31 +319,64 @@ func (v *view) within(ctx context.Context, f *Filter, asOf ledger.Position) (pos
 	return positions{max(all.first, found.first), min(all.last, found.last)}, err
 }
 
-// entries reads the entries at the positions with their repeats, in order; there may be none at some.
+// entries reads the entries at the positions with their repeats, in the order of the positions given;
+// there may be none at some. Rows are looked up in their own order, which is several times as fast.
 func (v *view) entries(at []ledger.Position) (found []Entry, err error) {
-	rows, err := v.look()
-	if err != nil {
+	entries := make(map[ledger.Position]*Entry, len(at))
+	sorted := slices.Sorted(slices.Values(at))
+	if err := v.lookUp(func(rows *looker) error { return v.readEntries(rows, sorted, entries) }); err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, rows.close()) }()
+	if err := v.lookUp(func(rows *looker) error { return v.readRepeats(rows, sorted, entries) }); err != nil {
+		return nil, err
+	}
 	found = make([]Entry, 0, len(at))
 	for _, p := range at {
-		val := rows.get(appendNumbers(v.prefix.key(tagEntry), uint64(p)))
+		if e := entries[p]; e != nil {
+			found = append(found, *e)
+		}
+	}
+	return found, nil
+}
+
+// lookUp lets read look rows up.
+func (v *view) lookUp(read func(*looker) error) error {
+	rows, err := v.look()
+	if err != nil {
+		return err
+	}
+	return errors.Join(read(rows), rows.close())
+}
+
+func (v *view) readEntries(rows *looker, at []ledger.Position, entries map[ledger.Position]*Entry) error {
+	key := v.prefix.key(tagEntry)
+	for _, p := range at {
+		val := rows.get(appendNumbers(key, uint64(p)))
 		if val == nil {
 			continue
 		}
 		e, _, err := decodeEntry(val)
 		if err != nil {
-			return nil, fmt.Errorf("entry at position %s: %w", p, err)
+			return fmt.Errorf("entry at position %s: %w", p, err)
+		}
+		e.Position, entries[p] = p, &e
+	}
+	return nil
+}
+
+func (v *view) readRepeats(rows *looker, at []ledger.Position, entries map[ledger.Position]*Entry) error {
+	for _, p := range at {
+		e := entries[p]
+		if e == nil {
+			continue
 		}
 		rep, err := decodeRepeat(rows.get(v.prefix.keyOf(tagRepeat, e.Stream, uint64(e.Revision))))
 		if err != nil {
-			return nil, fmt.Errorf("repeats of the entry at position %s: %w", p, err)
+			return fmt.Errorf("repeats of the entry at position %s: %w", p, err)
 		}
-		e.Position, e.Duplicates, e.LastDuplicateAt = p, rep.count, rep.last
-		found = append(found, e)
+		e.Duplicates, e.LastDuplicateAt = rep.count, rep.last
 	}
-	return found, nil
+	return nil
 }
 
 // ordinal is how many entries there are up to the position.

@@ -62,7 +62,8 @@ const (
 	lastRetry    = 10 * time.Second
 	memTable     = 32 << 20  // bytes of new rows in memory
 	cacheBytes   = 128 << 20 // of the database; it takes what two of those tables need from this
-	gather       = 8192      // records that are taken in at once where so many wait: rows that many of them change are written once
+	gather       = 65_536    // records that are written at once where so many wait: rows that many of them change are written once
+	gatherBytes  = 32 << 20  // of their rows, likewise
 	busy         = 500       // records at once from which more are waited for: the same again
 	breath       = 100 * time.Millisecond
 	behindMuch   = 10_000 // records of lag from which a projection is said to be catching up
@@ -135,9 +136,9 @@ type set struct{ active, building byte }
 type rows struct {
 	projection
 	table
-	folder  folder
-	at      cursor
-	next    cursor   // once the batch at hand is written
+	folder  folder   // what it remembers is not older than next
+	at      cursor   // of what is written
+	next    cursor   // of what is folded
 	failure *Failure // it takes no more records in
 	joined  bool     // it is in the group that follows together
 	dropped bool     // its rows are gone
@@ -155,16 +156,22 @@ type Projections struct {
 	jobs  chan *rows    // to be brought up to the others
 	flush chan struct{} // many records were taken in
 
-	applying sync.Mutex // held while rows change; guards the next two
+	applying sync.Mutex // held while rows change; guards the next three
 	unsaved  int64      // records since the last flush
 	group    []*rows    // follow together
+	next     tip        // up to which records are folded into the group
 
-	mu     sync.RWMutex    // guards all below and what is in the pairs; taken after applying
-	at     cursor          // of the group; changes with applying held too
-	seen   ledger.Position // head of the ledger when the last batch was read
-	behind int64           // records between at and seen
-	broken bool            // the ledger cannot be followed for now
-	moved  chan struct{}   // closed when a cursor moves
+	mu     sync.RWMutex  // guards all below and what is in the pairs; taken after applying
+	at     tip           // of the group; changes with applying held too
+	broken bool          // the ledger cannot be followed for now
+	moved  chan struct{} // closed when a cursor moves
+}
+
+// tip is a cursor, and how the ledger was when the record there was read.
+type tip struct {
+	cursor
+	head   ledger.Position
+	behind int64 // records between the cursor and head
 }
 
 // pair is a projection's rows that answer and those that are being built, nil for none. It changes
@@ -182,6 +189,20 @@ func open(ctx context.Context, c Config, known []projection) (*Projections, erro
 	if c.Dir == "" {
 		return nil, errors.New("projections: no folder given")
 	}
+	c = c.complete()
+	db, err := keyindex.OpenDB(keyindex.DBConfig{Dir: c.Dir, MemTable: memTable, Cache: cacheBytes, Logger: c.Logger, Fatal: c.Fatal})
+	if err != nil {
+		return nil, fmt.Errorf("projections: %w", err)
+	}
+	p := newProjections(c, known, db)
+	if err := p.load(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("projections in %s: %w", c.Dir, err), db.Close())
+	}
+	return p, nil
+}
+
+// complete fills in what is not set.
+func (c Config) complete() Config {
 	if c.Pending == nil {
 		c.Pending = func() int64 { return 0 }
 	}
@@ -191,25 +212,21 @@ func open(ctx context.Context, c Config, known []projection) (*Projections, erro
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
-	p := &Projections{
-		c: c, known: known, jobs: make(chan *rows, 4*len(known)), flush: make(chan struct{}, 1),
+	return c
+}
+
+func newProjections(c Config, known []projection, db *pebble.DB) *Projections {
+	return &Projections{
+		c: c, known: known, db: db, jobs: make(chan *rows, 4*len(known)), flush: make(chan struct{}, 1),
 		sets: map[string]*pair{}, moved: make(chan struct{}),
 	}
-	var err error
-	if p.ledgerID, err = ledger.ID(ctx, c.Reader); err != nil {
-		return nil, fmt.Errorf("projections: %w", err)
-	}
-	if p.db, err = keyindex.OpenDB(keyindex.DBConfig{Dir: c.Dir, MemTable: memTable, Cache: cacheBytes, Logger: c.Logger, Fatal: c.Fatal}); err != nil {
-		return nil, fmt.Errorf("projections: %w", err)
-	}
-	if err := p.load(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("projections in %s: %w", c.Dir, err), p.db.Close())
-	}
-	return p, nil
 }
 
 // load reads what is there of each projection and makes what is not.
-func (p *Projections) load(ctx context.Context) error {
+func (p *Projections) load(ctx context.Context) (err error) {
+	if p.ledgerID, err = ledger.ID(ctx, p.c.Reader); err != nil {
+		return err
+	}
 	id, err := get(p.db, metaKey("ledger"))
 	if err != nil {
 		return err
@@ -247,10 +264,11 @@ func (p *Projections) load(ctx context.Context) error {
 func (p *Projections) assemble(head ledger.Position) {
 	for _, known := range p.known {
 		if a := p.sets[known.name].active; a.at.position >= p.at.position {
-			p.at = a.at
+			p.at.cursor = a.at
 		}
 	}
-	p.seen, p.behind = head, int64(head-min(p.at.position, head))
+	p.at.head, p.at.behind = head, int64(head-min(p.at.position, head))
+	p.next = p.at
 	for _, known := range p.known {
 		pair := p.sets[known.name]
 		if pair.active.at.position == p.at.position {
@@ -299,7 +317,7 @@ func (p *Projections) loadRows(b *pebble.Batch, known projection, generation byt
 		return nil, err
 	}
 	if at, err := decodeCursor(val); val != nil && err == nil && at.version == known.version {
-		r.at = at
+		r.at, r.next = at, at
 		return r, nil
 	}
 	if err := b.DeleteRange(r.prefix[:], r.prefix.end(), nil); err != nil {
@@ -309,7 +327,8 @@ func (p *Projections) loadRows(b *pebble.Batch, known projection, generation byt
 }
 
 func (p *Projections) newRows(known projection, generation byte) *rows {
-	return &rows{projection: known, table: table{prefix: prefix{known.id, generation}, db: p.db}, at: cursor{version: known.version}}
+	start := cursor{version: known.version}
+	return &rows{projection: known, table: table{prefix: prefix{known.id, generation}, db: p.db}, at: start, next: start}
 }
 
 func (r *rows) saveCursor(b *pebble.Batch, at cursor) error {

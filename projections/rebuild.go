@@ -4,12 +4,14 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"sort"
 	"strings"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/talenttrust/auditledger/ledger"
 )
@@ -17,37 +19,50 @@ import (
 // Rebuild starts to build the named projection's rows anew, beside the old ones, which answer until
 // the new ones are at the same record; States shows how far it is. If both are whole and of the same
 // version they must be equal: if they are not, the old ones stay, stopped and marked as failed, and a
-// second Rebuild replaces them. A rebuild that the end of the program interrupts goes on at the next
-// start. It is a *ParameterError when there is no such projection; one under way is not started again.
+// second Rebuild replaces them. When Rebuild returns, the wish is on disk: a rebuild that the end of the
+// program interrupts, even a kill, goes on at the next start. It is a *ParameterError when there is no
+// such projection; one under way is not started again.
 func (p *Projections) Rebuild(_ context.Context, name string) error {
 	pair, err := p.pair(name)
 	if err != nil {
 		return err
 	}
+	r, err := p.begin(pair, name)
+	if r == nil || err != nil {
+		return err
+	}
+	p.jobs <- r
+	p.c.Logger.Info("a projection is being rebuilt", "projection", name)
+	if err := p.db.Flush(); err != nil {
+		return fmt.Errorf("rebuild %s: %w", name, err)
+	}
+	return nil
+}
+
+// begin makes the rows that are to be built; nil when there are some already.
+func (p *Projections) begin(pair *pair, name string) (*rows, error) {
 	p.applying.Lock()
 	defer p.applying.Unlock()
 	if pair.building != nil {
-		return nil
+		return nil, nil
 	}
 	old := pair.active
 	generation := old.prefix[1]%255 + 1 // never 0
 	r := p.newRows(old.projection, generation)
 	b := p.db.NewBatch()
 	defer b.Close()
-	err = firstOf(
+	err := firstOf(
 		b.DeleteRange(r.prefix[:], r.prefix.end(), nil),
 		r.saveCursor(b, r.at),
 		b.Set(metaKey("set", r.id), []byte{old.prefix[1], generation}, nil),
 		b.Commit(pebble.NoSync))
 	if err != nil {
-		return fmt.Errorf("rebuild %s: %w", name, err)
+		return nil, fmt.Errorf("rebuild %s: %w", name, err)
 	}
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	pair.building = r
-	p.mu.Unlock()
-	p.jobs <- r
-	p.c.Logger.Info("a projection is being rebuilt", "projection", name)
-	return nil
+	return r, nil
 }
 
 func (p *Projections) pair(name string) (*pair, error) {
@@ -73,27 +88,48 @@ func firstOf(errs ...error) error {
 // bringUp makes rows that are behind the group part of it, and lets them answer when they were built anew.
 func (p *Projections) bringUp(ctx context.Context, r *rows) error {
 	err := p.retry(ctx, r.name, func(progress func()) error {
-		done, err := p.catchUp(r, nil)
-		if done || err != nil {
-			return err
-		}
-		for batch, err := range p.batches(ctx, r.at.position) {
-			if err != nil {
-				return err
-			}
-			began := time.Now()
-			if done, err := p.catchUp(r, batch.Records); done || err != nil {
-				return err
-			}
-			progress()
-			pause(ctx, time.Since(began)) // the others go first
-		}
-		return nil
+		return errors.Join(p.catchUpOn(ctx, r, progress), p.saveRows(r))
 	})
 	if err != nil || ctx.Err() != nil {
 		return err
 	}
 	return p.settle(ctx, r)
+}
+
+// catchUpOn follows the ledger until the rows are where the group is. While events come in, it leaves
+// them half of the time.
+func (p *Projections) catchUpOn(ctx context.Context, r *rows, progress func()) error {
+	done, err := p.catchUp(r, nil)
+	if done || err != nil {
+		return err
+	}
+	at, moved := p.position(), time.Time{}
+	for batch, err := range p.batches(ctx, r.next.position) {
+		if err != nil {
+			return err
+		}
+		began := time.Now()
+		if done, err := p.catchUp(r, batch.Records); done || err != nil {
+			return err
+		}
+		progress()
+		if now := p.position(); now != at {
+			at, moved = now, time.Now()
+		}
+		if time.Since(moved) < time.Second {
+			pause(ctx, time.Since(began))
+		}
+	}
+	return nil
+}
+
+func (p *Projections) saveRows(r *rows) error {
+	p.applying.Lock()
+	defer p.applying.Unlock()
+	if r.joined || r.dropped {
+		return nil
+	}
+	return p.write([]*rows{r})
 }
 
 // catchUp takes records into rows that are behind. It is done when they are where the group is,
@@ -104,14 +140,20 @@ func (p *Projections) catchUp(r *rows, recs []ledger.Record) (done bool, err err
 	if r.dropped {
 		return true, nil
 	}
-	recs = recs[:sort.Search(len(recs), func(i int) bool { return recs[i].Position > p.at.position })]
-	if err := p.apply([]*rows{r}, recs); err != nil {
+	recs = recs[:sort.Search(len(recs), func(i int) bool { return recs[i].Position > p.next.position })]
+	group := []*rows{r}
+	if err := p.fold(group, recs); err != nil {
 		return false, err
 	}
-	if r.failure == nil && r.at.position == p.at.position {
+	stopped := r.failure != nil && len(recs) > 0 && recs[len(recs)-1].Position >= r.failure.Position
+	there := r.failure == nil && r.next.position == p.next.position
+	if stopped || there && p.next == p.at || enough(group) { // else what is folded is written with the others
+		err = p.write(group)
+	}
+	if there && err == nil {
 		p.join(r)
 	}
-	return r.joined || r.failure != nil, nil
+	return r.joined || stopped, err
 }
 
 // settle ends a rebuild: the new rows answer, or they go.
@@ -146,21 +188,29 @@ func (p *Projections) settle(ctx context.Context, r *rows) error {
 
 // compare reports whether the two generations hold the same rows, where that can be expected: they
 // are whole and follow together.
-func (p *Projections) compare(ctx context.Context, a, b *rows) (bool, error) {
+func (p *Projections) compare(ctx context.Context, a, b *rows) (same bool, err error) {
 	p.applying.Lock()
+	err = p.save()
 	comparable := a.joined && b.joined && a.failure == nil && b.failure == nil
 	snap := p.db.NewSnapshot()
 	p.applying.Unlock()
-	defer snap.Close()
-	if !comparable {
-		return true, nil
-	}
-	one, err := digest(ctx, &view{prefix: a.prefix, from: snap})
+	defer func() { err = errors.Join(err, snap.Close()) }()
 	if err != nil {
 		return false, err
 	}
-	two, err := digest(ctx, &view{prefix: b.prefix, from: snap})
-	return one.Equal(two), err
+	if !comparable {
+		return true, nil
+	}
+	var sums [2]ledger.Hash
+	g, ctx := errgroup.WithContext(ctx)
+	for i, r := range []*rows{a, b} {
+		g.Go(func() (err error) {
+			sums[i], err = digest(ctx, &view{prefix: r.prefix, from: snap})
+			return err
+		})
+	}
+	err = g.Wait()
+	return sums[0].Equal(sums[1]), err
 }
 
 // replace lets one generation answer and drops the other. It is called with applying held.

@@ -494,7 +494,7 @@ func TestLag(t *testing.T) {
 	if err != nil || s.Lag.Records != 3+7 || s.Lag.Milliseconds != 9000 || s.AsOf.Position != 0 || !s.AsOf.Time.IsZero() {
 		t.Errorf("%+v, %v", s, err)
 	}
-	if err := p.advance(ledger.Batch{Records: b.records[:2], Head: 3, Behind: 1}); err != nil {
+	if err := errors.Join(p.advance(ledger.Batch{Records: b.records[:2], Head: 3, Behind: 1}), p.save()); err != nil {
 		t.Fatal(err)
 	}
 	if s, err = p.Query().Stats(t.Context(), StatsRequest{}); err != nil || s.Lag.Records != 1+7 || s.Lag.Milliseconds != 4000 {

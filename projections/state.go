@@ -45,10 +45,10 @@ func (p *Projections) behindHead(at cursor, head ledger.Position) int64 {
 		return 0
 	case at.records == int64(at.position):
 		return int64(head - at.position)
-	case head > p.seen:
-		return p.at.records - at.records + p.behind + 1
+	case head > p.at.head:
+		return p.at.records - at.records + p.at.behind + 1
 	}
-	return p.at.records - at.records + p.behind
+	return p.at.records - at.records + p.at.behind
 }
 
 // head is the position of the ledger's last record, or the last one known while the ledger cannot
@@ -58,7 +58,7 @@ func (p *Projections) head(ctx context.Context) ledger.Position {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	if err != nil {
-		return p.seen
+		return p.at.head
 	}
 	return head
 }

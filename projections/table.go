@@ -2,10 +2,12 @@ package projections
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -98,45 +100,50 @@ func (v *view) scan(ctx context.Context, lower, upper []byte, backwards bool, us
 	return it.Error()
 }
 
-// looker reads rows by key, many with little work for each.
-type looker struct{ it *pebble.Iterator }
+// looker reads rows by key, many with little work for each when they are asked for in order.
+type looker struct {
+	it    *pebble.Iterator
+	asked []byte // last; the iterator stands at the first key from there on
+}
 
-func (v *view) look() (looker, error) { return look(v.from, v.prefix) }
+func (v *view) look() (*looker, error) { return look(v.from, v.prefix) }
 
-func look(from pebble.Reader, p prefix) (looker, error) {
+func look(from pebble.Reader, p prefix) (*looker, error) {
 	it, err := from.NewIter(&pebble.IterOptions{LowerBound: p[:], UpperBound: p.end()})
 	if err != nil {
-		return looker{}, fmt.Errorf("read rows: %w", err)
+		return nil, fmt.Errorf("read rows: %w", err)
 	}
-	return looker{it}, nil
+	return &looker{it: it}, nil
 }
 
 // get returns the row under the key until the next get; nil where there is none. An error shows at close.
-func (l looker) get(key []byte) []byte {
-	if !l.it.SeekGE(key) || !bytes.Equal(l.it.Key(), key) {
+func (l *looker) get(key []byte) []byte {
+	ahead := l.it.Valid() && bytes.Compare(l.asked, key) <= 0 && bytes.Compare(l.it.Key(), key) >= 0
+	l.asked = append(l.asked[:0], key...)
+	if !ahead && !l.it.SeekGE(key) || !bytes.Equal(l.it.Key(), key) {
 		return nil
 	}
 	return l.it.Value()
 }
 
-func (l looker) close() error { return errors.Join(l.it.Error(), l.it.Close()) }
+func (l *looker) close() error { return errors.Join(l.it.Error(), l.it.Close()) }
 
 // table is a generation of rows that is being written. It belongs to one goroutine at a time.
 type table struct {
 	prefix
 	db      *pebble.DB
-	batch   *pebble.Batch // what the records at hand change; the caller commits it together with the cursor
 	err     error         // of the database, the first one: no record is to blame
 	key     []byte        // scratch
 	val     row           // scratch
-	arena   []byte        // keys and values of changes
-	changes []change
+	arena   []byte        // keys and values of what is not yet written
+	changes [256][]change // by tag
 }
 
 // change is a row to be written: where in the arena its key begins and ends, and its value ends.
 type change struct {
 	key, val, end int
-	gone          bool // the row is to be deleted
+	gone          bool      // the row is to be deleted
+	lead          [3]uint64 // of the key, behind the tag: most comparisons need not look the key up
 }
 
 func (t *table) get(key []byte) []byte {
@@ -148,61 +155,117 @@ func (t *table) get(key []byte) []byte {
 // manyRows is from how many rows on it is cheaper to walk to them than to look each one up.
 const manyRows = 32
 
-// getAll hands out the rows under tag and the texts, nil where there is none. Where they are many,
-// it walks over them in order.
-func (t *table) getAll(tag byte, texts []string, use func(text string, val []byte)) {
-	if len(texts) < manyRows {
-		for _, text := range texts {
-			use(text, t.get(t.keyOf(tag, text)))
+// getAll hands the n rows under the keys, which are in order, to those who ask for them; not where there is
+// none. Where they are many, it walks over them.
+func (t *table) getAll(rows iter.Seq2[[]byte, func([]byte) error], n int) {
+	find, done := t.get, func() error { return nil }
+	if n >= manyRows {
+		l, err := look(t.db, t.prefix)
+		if err != nil {
+			t.fail(err)
+			return
 		}
-		return
+		find, done = l.get, l.close
 	}
-	rows, err := look(t.db, t.prefix)
-	if err != nil {
-		t.fail(err)
-		return
+	for key, use := range rows {
+		if val := find(key); val != nil {
+			t.fail(use(val))
+		}
 	}
-	slices.Sort(texts)
-	for _, text := range texts {
-		use(text, rows.get(t.keyOf(tag, text)))
-	}
-	t.fail(rows.close())
+	t.fail(done())
 }
 
-// putNext writes a row whose key is behind those of its kind that were written before.
-func (t *table) putNext(key, val []byte) { t.fail(t.batch.Set(key, val, nil)) }
-
-// put writes a row with the others of the records at hand. A row is put or deleted once among them.
+// put writes a row. What is put or deleted last under a key holds.
 func (t *table) put(key, val []byte) { t.change(key, val, false) }
 
 func (t *table) delete(key []byte) { t.change(key, nil, true) }
 
 func (t *table) change(key, val []byte, gone bool) {
 	c := change{key: len(t.arena), gone: gone}
+	var lead [24]byte
+	copy(lead[:], key[len(t.prefix)+1:])
+	for i := range c.lead {
+		c.lead[i] = binary.BigEndian.Uint64(lead[8*i:])
+	}
 	t.arena = append(t.arena, key...)
 	c.val = len(t.arena)
 	t.arena = append(t.arena, val...)
 	c.end = len(t.arena)
-	t.changes = append(t.changes, c)
+	tag := key[len(t.prefix)]
+	t.changes[tag] = append(t.changes[tag], c)
 }
 
-// write puts the changes into the batch in the order of their keys: the database takes them in
-// several times as fast as in any other.
-func (t *table) write() {
-	slices.SortFunc(t.changes, func(x, y change) int {
-		return bytes.Compare(t.arena[x.key:x.val], t.arena[y.key:y.val])
-	})
-	for _, c := range t.changes {
-		if c.gone {
-			t.fail(t.batch.Delete(t.arena[c.key:c.val], nil))
-			continue
+// putAll puts and deletes what the batch does.
+func (t *table) putAll(b *pebble.Batch) {
+	for r := b.Reader(); ; {
+		kind, key, val, ok, err := r.Next()
+		if t.fail(err); !ok {
+			return
 		}
-		t.fail(t.batch.Set(t.arena[c.key:c.val], t.arena[c.val:c.end], nil))
+		if kind == pebble.InternalKeyKindDelete {
+			t.delete(key)
+		} else {
+			t.put(key, val)
+		}
 	}
-	t.forget()
 }
 
-func (t *table) forget() { t.arena, t.changes = t.arena[:0], t.changes[:0] }
+// size is about how large a batch with the changes becomes.
+func (t *table) size() int {
+	n := len(t.arena) + 64
+	for _, changes := range t.changes {
+		n += 8 * len(changes)
+	}
+	return n
+}
+
+// write puts the changes into the batch in the order of their keys: the database takes them in several
+// times as fast as in any other. more says that as many will follow.
+func (t *table) write(b *pebble.Batch, more bool) {
+	for _, changes := range t.changes {
+		t.sort(changes)
+		for i := range changes {
+			t.emit(b, &changes[i])
+		}
+	}
+	t.forget(more)
+}
+
+func (t *table) emit(b *pebble.Batch, c *change) {
+	if c.gone {
+		t.fail(b.Delete(t.keyOfChange(c), nil))
+		return
+	}
+	t.fail(b.Set(t.keyOfChange(c), t.arena[c.val:c.end], nil))
+}
+
+func (t *table) keyOfChange(c *change) []byte { return t.arena[c.key:c.val] }
+
+// sort sorts changes by their keys, those of one key by age.
+func (t *table) sort(changes []change) {
+	slices.SortFunc(changes, func(x, y change) int {
+		for i := range x.lead {
+			if x.lead[i] != y.lead[i] {
+				return cmp.Compare(x.lead[i], y.lead[i])
+			}
+		}
+		return cmp.Or(bytes.Compare(t.keyOfChange(&x), t.keyOfChange(&y)), cmp.Compare(x.key, y.key))
+	})
+}
+
+// keptBytes is how much room for changes is kept where few follow.
+const keptBytes = 1 << 20
+
+func (t *table) forget(more bool) {
+	if !more && cap(t.arena) > keptBytes {
+		t.arena, t.changes = nil, [256][]change{}
+		return
+	}
+	t.arena = t.arena[:0]
+	for tag := range t.changes {
+		t.changes[tag] = t.changes[tag][:0]
+	}
+}
 
 func (t *table) fail(err error) {
 	if t.err == nil {

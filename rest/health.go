@@ -54,6 +54,13 @@ func (s *server) readyz(w http.ResponseWriter, r *http.Request) {
 			answer.Checks[name], answer.Status, status = "failing", "not_ready", http.StatusServiceUnavailable
 		}
 	}
+	for name, check := range s.Spare {
+		answer.Checks[name] = "ok"
+		if err := check(ctx); err != nil {
+			s.Logger.LogAttrs(ctx, slog.LevelWarn, "done without", slog.String("check", name), slog.Any("error", err))
+			answer.Checks[name] = "away"
+		}
+	}
 	s.write(w, r, status, answer)
 }
 

@@ -46,6 +46,7 @@ type Config struct {
 
 	MaxLag   int64                // records a projection may be behind and still be ready; 100,000 when 0
 	Checks   map[string]Check     // what /readyz asks besides the projections, by name
+	Spare    map[string]Check     // parts that the service can do without: /readyz shows them, and stays ready
 	Extra    func(chi.Router)     // further routes for auditors
 	Registry *prometheus.Registry // what /metrics shows; its own when nil
 	Logger   *slog.Logger         // slog.Default() when nil

@@ -21,6 +21,7 @@ func main() {
 // commands are what auditctl can do. A command is a struct of flags with a method
 // Run(context.Context, *streams) error; kong calls the one that was asked for.
 type commands struct {
+	Ready   readyCmd   `cmd:"" help:"Say whether a running service is ready, part by part; fail when it is not."`
 	Sample  sampleCmd  `cmd:"" help:"Write or post realistic events, and say what a fresh ledger will report of them."`
 	Verify  verifyCmd  `cmd:"" help:"Replay the ledger of a stopped service and check every hash, chain, key and projection."`
 	Rebuild rebuildCmd `cmd:"" help:"Have a projection of a running service built anew, while the old one answers."`

@@ -5,10 +5,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
+	"slices"
 	"sort"
 	"strings"
 	"text/tabwriter"
@@ -73,6 +76,30 @@ func answered(status int, body []byte) error {
 		}
 	}
 	return fmt.Errorf("status %d: %.200s", status, body)
+}
+
+type readyCmd struct{ remote }
+
+// Run asks /readyz, as a container's health check does.
+func (c *readyCmd) Run(ctx context.Context, s *streams) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	resp, err := c.do(ctx, "GET", "/readyz", nil, nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	var answer struct{ Checks map[string]string }
+	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
+		return fmt.Errorf("status %d: %w", resp.StatusCode, err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(answer.Checks)) {
+		fmt.Fprintf(s.out, "%s: %s\n", name, answer.Checks[name])
+	}
+	if resp.StatusCode != http.StatusOK {
+		return errors.New("the service is not ready")
+	}
+	return nil
 }
 
 type rebuildCmd struct {

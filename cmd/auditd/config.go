@@ -17,6 +17,7 @@ import (
 
 	"github.com/talenttrust/auditledger/ledger"
 	"github.com/talenttrust/auditledger/ledger/eventstore"
+	"github.com/talenttrust/auditledger/ledger/redis"
 )
 
 // config is every setting. A flag wins over the environment, the environment over a .env file in the
@@ -28,7 +29,7 @@ type config struct {
 	LedgerStore      string `env:"LEDGER_STORE" default:"disk" help:"Where the ledger is kept: disk, which is the data folder, or the esdb:// or kurrentdb:// connection string of a server."`
 	DiskReserveBytes uint64 `env:"DISK_RESERVE_BYTES" default:"536870912" help:"Free space to leave; below it events are refused until there is room."`
 	InstanceID       string `env:"INSTANCE_ID" help:"Names this instance's streams. When empty, one is made and kept in the data folder."`
-	RedisURL         string `env:"REDIS_URL" help:"Redis with the shared idempotency window; empty for none."`
+	RedisURL         string `env:"REDIS_URL" help:"Redis with the shared idempotency window, redis:// or rediss://, for a cluster redis+cluster://; empty for none."`
 
 	SourcesFile    string        `env:"SOURCES_FILE" help:"YAML file of the sources, their keys and rights. Without it everybody on this machine may do all."`
 	IdempotencyTTL time.Duration `env:"IDEMPOTENCY_TTL" name:"idempotency-ttl" default:"24h" help:"How long a key is bound to its payload, for sources that do not say; 0 is for ever."`
@@ -137,7 +138,9 @@ func (c *config) validateParts() error {
 		return err
 	}
 	if c.RedisURL != "" {
-		return errors.New("REDIS_URL is set, and this build has no Redis window; leave it empty")
+		if err := redis.CheckURL(c.RedisURL); err != nil {
+			return fmt.Errorf("REDIS_URL %w", err)
+		}
 	}
 	if (c.TLSCertFile == "") != (c.TLSKeyFile == "") {
 		return errors.New("TLS_CERT_FILE and TLS_KEY_FILE belong together, and only one is set")

@@ -38,7 +38,7 @@ func TestBadSettings(t *testing.T) {
 		{"LEDGER_STORE", "esdb://user:hunter2@host?tls=false", "tls=false do not go together"},
 		{"LEDGER_STORE", "esdb://user:hunter2@host?keepAliveInterval=abc", "option keepAliveInterval must be a whole number"},
 		{"LEDGER_STORE", "", "LEDGER_STORE"},
-		{"REDIS_URL", "redis://:hunter2@host", "REDIS_URL"},
+		{"REDIS_URL", "http://:hunter2@host", "REDIS_URL"},
 		{"LISTEN", "nonsense", "LISTEN"},
 		{"LISTEN", ":8080", "SOURCES_FILE"},
 		{"LISTEN", "0.0.0.0:8080", "SOURCES_FILE"},

@@ -26,6 +26,7 @@ import (
 	"github.com/talenttrust/auditledger/ledger"
 	"github.com/talenttrust/auditledger/ledger/disk"
 	"github.com/talenttrust/auditledger/ledger/eventstore"
+	"github.com/talenttrust/auditledger/ledger/redis"
 	"github.com/talenttrust/auditledger/projections"
 	"github.com/talenttrust/auditledger/rest"
 )
@@ -61,8 +62,22 @@ func serve(ctx context.Context, fail context.CancelCauseFunc, c *config, stdout 
 	if err != nil {
 		return err
 	}
+	id, err := ledger.ID(ctx, store)
+	if err != nil {
+		return err
+	}
+	var window ledger.Window
+	spare := map[string]rest.Check{}
+	if c.RedisURL != "" {
+		shared, err := redis.Open(redis.Config{URL: c.RedisURL, Ledger: id, Logger: log})
+		if err != nil {
+			return fmt.Errorf("REDIS_URL %w", err)
+		}
+		defer undo(shared.Close)
+		window, spare["window"] = shared, shared.Healthy
+	}
 	l, err := ledger.New(ledger.Config{
-		Store: meterStore(store, registry), Window: meterWindow(nil, registry), Instance: instance, Schemas: schemas,
+		Store: meterStore(store, registry), Window: meterWindow(window, registry), Instance: instance, Schemas: schemas,
 		Lax: !c.EnableStrictValidation, PlainConflict: !c.EnablePayloadIntegrityCheck,
 		MaxAge: time.Duration(c.MaxEventAgeMs) * time.Millisecond, MaxSkew: time.Duration(c.MaxEventSkewMs) * time.Millisecond,
 		MaxPayload: c.MaxPayloadBytes, Chunk: c.EventBatchSize, Logger: log,
@@ -80,17 +95,13 @@ func serve(ctx context.Context, fail context.CancelCauseFunc, c *config, stdout 
 	defer undo(loop(views.Run, fail))
 	defer undo(loop(l.Run, fail))
 
-	id, err := ledger.ID(ctx, store)
-	if err != nil {
-		return err
-	}
 	queries, err := c.graphql(graphql.Config{Query: views.Query(), Epoch: id[:16], Logger: log, Show: rest.ShowPayload(l)})
 	if err != nil {
 		return err
 	}
 	handler := rest.New(rest.Config{
 		Ledger: l, Projections: views, Auth: auth, MaxEvents: c.MaxEventsPerRequest, MaxBody: c.MaxBodyBytes,
-		Checks: map[string]rest.Check{"store": store.Healthy}, Registry: registry, Logger: log,
+		Checks: map[string]rest.Check{"store": store.Healthy}, Spare: spare, Registry: registry, Logger: log,
 		TrustedProxies: c.TrustedProxies,
 		Extra:          func(r chi.Router) { r.Handle("/graphql", endStreams(ctx, queries)) },
 	})

@@ -3,6 +3,7 @@ package canonical
 import (
 	"bytes"
 	"slices"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -180,6 +181,9 @@ func (p *parser) name(dst []byte) (_, name []byte, err error) {
 	return append(dst, ':'), name, nil
 }
 
+// unordered holds the copies from which members are moved to their places.
+var unordered = sync.Pool{New: func() any { return new([]byte) }}
+
 // reorder puts the members that dst holds from body on, separated by commas, in canonical order and closes the object.
 func reorder(dst []byte, body int, members []member) ([]byte, error) {
 	var room [16]int
@@ -198,14 +202,15 @@ func reorder(dst []byte, body int, members []member) ([]byte, error) {
 	if duplicate >= 0 {
 		return dst, atName(&DuplicateNameError{}, members[duplicate].name)
 	}
-	end := len(dst)
-	dst = append(dst, dst[body:]...) // a copy behind the body, to move the members from
-	unordered, out := dst[end:], dst[:body]
+	scratch := unordered.Get().(*[]byte)
+	defer unordered.Put(scratch)
+	*scratch = append((*scratch)[:0], dst[body:]...) // to move the members from
+	out := dst[:body]
 	for _, i := range order {
-		out = append(out, unordered[members[i].start-body:members[i].end-body]...)
+		out = append(out, (*scratch)[members[i].start-body:members[i].end-body]...)
 		out = append(out, ',')
 	}
-	out[len(out)-1] = '}'
+	out[len(out)-1] = '}' // in place of the last comma, which the body did not have
 	return out, nil
 }
 

@@ -131,6 +131,7 @@ type Store struct {
 
 	mu     sync.RWMutex // guards all below
 	head   ledger.Position
+	recent recent        // records up to head
 	moved  chan struct{} // closed when head moves
 	failed error         // why nothing is written any more
 	full   error         // why nothing is written for now

@@ -37,12 +37,19 @@ func (s *Store) Append(ctx context.Context, entries []*ledger.Entry) ([]ledger.O
 		return nil, err
 	}
 	c := &call{ctx: ctx, entries: entries, seen: make([]sight, len(entries)), outcomes: make([]ledger.Outcome, len(entries)), done: make(chan struct{})}
+	size := 0
+	for _, e := range entries {
+		size += len(e.Body.Payload) + typicalBody
+	}
+	bodies := make([]byte, 0, size)
 	for i, e := range entries {
 		var err error
 		if c.seen[i], err = s.look(e); err != nil {
 			return nil, fmt.Errorf("%w: %w", ledger.ErrUnavailable, err)
 		}
-		e.Prepared = appendBody(make([]byte, 0, len(e.Body.Payload)+512), &e.Body)
+		from := len(bodies)
+		bodies = appendBody(bodies, &e.Body)
+		e.Prepared = bodies[from:len(bodies):len(bodies)]
 	}
 	if err := s.enqueue(c); err != nil {
 		return nil, err
@@ -54,6 +61,9 @@ func (s *Store) Append(ctx context.Context, entries []*ledger.Entry) ([]ledger.O
 		return nil, fmt.Errorf("wait for the disk: %w: %w", context.Cause(ctx), ledger.ErrUnknown)
 	}
 }
+
+// typicalBody is about how many bytes a body has besides its payload.
+const typicalBody = 256
 
 func (s *Store) stopped() bool {
 	s.mu.RLock()
@@ -152,7 +162,7 @@ func (s *Store) commit(g *group) error {
 		return s.fail(fmt.Errorf("%w: %w", err, ledger.ErrUnknown))
 	}
 	s.setFull(nil)
-	s.publish(g.last())
+	s.publish(g.records)
 	if seg.end >= s.c.Segment {
 		if err := s.log.roll(); err != nil {
 			_ = s.fail(err) // the group itself is stored
@@ -209,10 +219,11 @@ func (s *Store) fail(err error) error {
 // withoutUnknown keeps the words of an error: later calls are surely not stored.
 func withoutUnknown(err error) error { return errors.New(err.Error()) }
 
-func (s *Store) publish(head ledger.Position) {
+func (s *Store) publish(records []ledger.Record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.head = head
+	s.recent.add(records)
+	s.head = records[len(records)-1].Position
 	close(s.moved)
 	s.moved = make(chan struct{})
 }
@@ -224,20 +235,21 @@ type group struct {
 	frames  []byte
 	starts  []uint32 // of the records in frames
 	applied []keyindex.Applied
+	records []ledger.Record
 	header  []byte
 	next    ledger.Position
 
 	// What the staged records changed, over the index.
 	heads map[string]ledger.StreamHead
-	keys  map[ledger.Key]ledger.Found
+	keys  map[ledger.Key]int // index in applied
 }
 
 func newGroup(s *Store) *group {
-	return &group{s: s, heads: map[string]ledger.StreamHead{}, keys: map[ledger.Key]ledger.Found{}}
+	return &group{s: s, heads: map[string]ledger.StreamHead{}, keys: map[ledger.Key]int{}}
 }
 
 func (g *group) reset() {
-	g.calls, g.frames, g.starts, g.applied = g.calls[:0], g.frames[:0], g.starts[:0], g.applied[:0]
+	g.calls, g.frames, g.starts, g.applied, g.records = g.calls[:0], g.frames[:0], g.starts[:0], g.applied[:0], g.records[:0]
 	clear(g.heads)
 	clear(g.keys)
 	g.next = g.s.log.last() + 1
@@ -263,10 +275,10 @@ func (g *group) stage(e *ledger.Entry, seen *sight) (o ledger.Outcome, err error
 	g.starts = append(g.starts, uint32(len(g.frames)))
 	g.frames = appendRecord(g.frames, g.header, body)
 	a := keyindex.Of(&rec, head)
-	g.applied = append(g.applied, a)
+	g.applied, g.records = append(g.applied, a), append(g.records, rec)
 	g.heads[a.Stream] = a.Head
 	if a.Accepted {
-		g.keys[a.Key] = a.Found
+		g.keys[a.Key] = len(g.applied) - 1
 	}
 	g.next++
 	o.Position, o.Revision, o.Leaf = rec.Position, rec.Header.Revision, rec.Leaf
@@ -284,9 +296,10 @@ func (g *group) now(e *ledger.Entry, seen *sight) (head ledger.StreamHead, found
 	if e.Header.Type != ledger.EventAccepted || e.Header.Sequence > head.HighestSequence {
 		return head, found, nil
 	}
-	if found, staged = g.keys[e.Key()]; !staged {
-		found, err = g.s.index.KeySince(e.Key(), seen.found, seen.keyAt)
+	if n, staged := g.keys[e.Key()]; staged {
+		return head, g.applied[n].Found, nil
 	}
+	found, err = g.s.index.KeySince(e.Key(), seen.found, seen.keyAt)
 	return head, found, err
 }
 
@@ -299,13 +312,13 @@ func (g *group) rollback(mark int) {
 	}
 	g.frames = g.frames[:g.starts[mark]]
 	g.next = g.applied[mark].Position
-	g.starts, g.applied = g.starts[:mark], g.applied[:mark]
+	g.starts, g.applied, g.records = g.starts[:mark], g.applied[:mark], g.records[:mark]
 	clear(g.heads)
 	clear(g.keys)
-	for _, a := range g.applied {
+	for i, a := range g.applied {
 		g.heads[a.Stream] = a.Head
 		if a.Accepted {
-			g.keys[a.Key] = a.Found
+			g.keys[a.Key] = i
 		}
 	}
 }

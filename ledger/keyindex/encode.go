@@ -26,9 +26,12 @@ func keyOf(key ledger.Key) []byte {
 	return append(k, key.EventID...)
 }
 
-// compareKeys sorts as keyOf does.
-func compareKeys(a, b ledger.Key) int {
-	return cmp.Or(strings.Compare(a.ContractID, b.ContractID), cmp.Compare(a.Sequence, b.Sequence), strings.Compare(a.EventID, b.EventID))
+// compareKeys sorts two keys of one contract as keyOf does.
+func compareKeys(a, b *ledger.Key) int {
+	if c := cmp.Compare(a.Sequence, b.Sequence); c != 0 {
+		return c
+	}
+	return strings.Compare(a.EventID, b.EventID)
 }
 
 var errShort = errors.New("key index: an entry is too short or too long")

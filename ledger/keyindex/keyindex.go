@@ -23,6 +23,7 @@
 package keyindex
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -77,8 +78,15 @@ type table struct {
 	cursor  ledger.Position // of the index when the table became read-only, as the next two
 	top     Top
 	version Version
-	keys    map[ledger.Key]ledger.Found
+	keys    map[ledger.Key]int32 // index of the newest generation in entries
+	entries []entry              // of accepted events
 	streams map[string]*run
+}
+
+// entry is what is kept of an accepted event.
+type entry struct {
+	key   ledger.Key
+	found ledger.Found
 }
 
 // run is the newest part of a stream.
@@ -86,6 +94,7 @@ type run struct {
 	head      ledger.StreamHead
 	first     int64 // revision of positions[0]
 	positions []ledger.Position
+	entries   []int32 // of the run's accepted events, indexes into the table's
 }
 
 // newTable makes room for about as much as the table before came to hold.
@@ -93,7 +102,7 @@ func newTable(before *table) *table {
 	if before == nil {
 		before = &table{}
 	}
-	return &table{keys: make(map[ledger.Key]ledger.Found, len(before.keys)), streams: make(map[string]*run, len(before.streams))}
+	return &table{keys: make(map[ledger.Key]int32, len(before.keys)), entries: make([]entry, 0, len(before.entries)), streams: make(map[string]*run, len(before.streams))}
 }
 
 // Open opens or creates the index in c.Dir and starts its writing goroutine.
@@ -214,7 +223,9 @@ func (t *table) add(a *Applied) {
 	r.head = a.Head
 	r.positions = append(r.positions, a.Position)
 	if a.Accepted {
-		t.keys[a.Key] = a.Found
+		n := int32(len(t.entries))
+		t.entries = append(t.entries, entry{a.Key, a.Found})
+		t.keys[a.Key], r.entries = n, append(r.entries, n)
 	}
 }
 
@@ -252,12 +263,13 @@ func (x *Index) KeySince(k ledger.Key, found ledger.Found, asOf Version) (ledger
 }
 
 func (x *Index) keyInMemory(k ledger.Key) (ledger.Found, bool) {
-	if f, ok := x.active.keys[k]; ok {
-		return f, true
-	}
-	if x.writing != nil {
-		f, ok := x.writing.keys[k]
-		return f, ok
+	for _, t := range [...]*table{x.active, x.writing} {
+		if t == nil {
+			continue
+		}
+		if n, ok := t.keys[k]; ok {
+			return t.entries[n].found, true
+		}
 	}
 	return ledger.Found{}, false
 }
@@ -448,11 +460,12 @@ func (t *table) writeTo(b *pebble.Batch) error {
 		buf = appendHead(buf[:0], t.streams[s].head)
 		err = errors.Join(err, b.Set(headKey(s), buf, nil))
 	}
-	keys := slices.SortedFunc(maps.Keys(t.keys), compareKeys)
-	for _, k := range keys {
-		f := t.keys[k]
-		buf = appendFound(buf[:0], &f)
-		err = errors.Join(err, b.Set(keyOf(k), buf, nil))
+	for _, s := range streams { // an event's contract is its stream's, and sorts as it does
+		for _, n := range t.sorted(t.streams[s].entries) {
+			e := &t.entries[n]
+			buf = appendFound(buf[:0], &e.found)
+			err = errors.Join(err, b.Set(keyOf(e.key), buf, nil))
+		}
 	}
 	for _, s := range streams {
 		r := t.streams[s]
@@ -463,6 +476,17 @@ func (t *table) writeTo(b *pebble.Batch) error {
 		}
 	}
 	return err
+}
+
+// sorted puts a run's entries in the order of their keys, a key's generations as they came.
+func (t *table) sorted(entries []int32) []int32 {
+	slices.SortFunc(entries, func(a, b int32) int {
+		if c := compareKeys(&t.entries[a].key, &t.entries[b].key); c != 0 {
+			return c
+		}
+		return cmp.Compare(a, b)
+	})
+	return entries
 }
 
 // Close writes what is in memory and closes the database.
