@@ -120,6 +120,15 @@ func TestOpenRefused(t *testing.T) {
 		o, err := appendOne(t.Context(), s, lamp(1))
 		wantVerdict(t, "over TLS", o, err, ledger.Accepted)
 	})
+	for name, url := range map[string]string{"a node is asked for the others": "esdb+discover://" + plain.Addr() + "?tls=false", "one of two nodes": "kurrentdb://" + nobody + "," + plain.Addr() + "?tls=false"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := open(t, eventstore.Config{URL: url, Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
+			if _, err := s.Head(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 	t.Run("no folder", func(t *testing.T) { refused(t, eventstore.Config{URL: plain.URL()}, "no folder") })
 }
 
