@@ -273,4 +273,3 @@ func (c *config) instance() (string, error) {
 	}
 	return name, nil
 }
-
