@@ -29,7 +29,7 @@ func (c *verifyCmd) Run(ctx context.Context, s *streams) (err error) {
 		}
 	}
 	quiet := slog.New(slog.NewTextHandler(s.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	store, err := disk.Open(disk.Config{Dir: c.DataDir, Logger: quiet})
+	store, err := disk.Open(disk.Config{Dir: c.DataDir, Existing: true, Logger: quiet})
 	if err != nil {
 		return err
 	}
