@@ -38,18 +38,12 @@ func (s *Store) Import(ctx context.Context, records []ledger.Record) (n int, err
 // begin marks the server before its first record, and gives the folder its name once that is there.
 func (s *Store) begin(ctx context.Context, r *ledger.Record) error {
 	if s.importing.name == "" {
-		events, _, err := s.client.readStream(ctx, ledger.LedgerStream, 0, forwards, 1)
-		if err != nil {
-			return unavailable(err)
-		}
 		first := *r
-		if len(events) > 0 {
-			if first, _, err = decode(&events[0]); err != nil {
-				return fmt.Errorf("the first record: %w", err)
+		if r.Header.Type != ledger.LedgerCreated { // the import goes on
+			var err error
+			if first, err = s.firstThere(ctx); err != nil {
+				return err
 			}
-		}
-		if first.Header.Type != ledger.LedgerCreated {
-			return fmt.Errorf("a ledger begins with a record of type %s", ledger.LedgerCreated)
 		}
 		s.importing.name = first.Leaf.String()
 		return s.setMark(ctx, true)
@@ -59,6 +53,19 @@ func (s *Store) begin(ctx context.Context, r *ledger.Record) error {
 	}
 	s.importing.named = true
 	return writeSynced(filepath.Join(s.c.Dir, "ledger-id"), s.importing.name+"\n")
+}
+
+// firstThere is the first record on the server.
+func (s *Store) firstThere(ctx context.Context) (r ledger.Record, err error) {
+	events, _, err := s.client.readStream(ctx, ledger.LedgerStream, 0, forwards, 1)
+	switch {
+	case err != nil:
+		return r, unavailable(err)
+	case len(events) == 0:
+		return r, fmt.Errorf("a ledger begins with a record of type %s", ledger.LedgerCreated)
+	}
+	r, _, err = decode(&events[0])
+	return r, err
 }
 
 // importRun stores the first of the records, as many as go into one append.
