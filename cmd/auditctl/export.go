@@ -102,7 +102,7 @@ type target struct {
 
 func newTarget(w io.Writer) *target {
 	t := &target{sum: sha256.New()}
-	t.out = bufio.NewWriterSize(io.MultiWriter(w, t.sum), 1<<20)
+	t.out = bufio.NewWriterSize(io.MultiWriter(w, t.sum), 256<<10)
 	return t
 }
 

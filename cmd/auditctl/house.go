@@ -94,7 +94,7 @@ type lines struct {
 
 func newLines(r io.Reader, longest int) *lines {
 	l := &lines{scanner: bufio.NewScanner(r), sum: sha256.New()}
-	l.scanner.Buffer(make([]byte, 64<<10), longest)
+	l.scanner.Buffer(make([]byte, min(64<<10, longest)), longest)
 	l.scanner.Split(wholeLine)
 	return l
 }

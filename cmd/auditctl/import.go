@@ -152,7 +152,7 @@ func (i *importing) share(bytes int64) float64 {
 
 // Records are handed to the store in lots of about this size.
 const (
-	lotRecords = 2000
+	lotRecords = 500
 	lotBytes   = 4 << 20
 )
 

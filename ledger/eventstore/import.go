@@ -75,6 +75,12 @@ func (s *Store) importRun(ctx context.Context, records []ledger.Record) (int, er
 	w := &writer{s: s, stream: records[0].Header.Stream}
 	for {
 		b, err := s.stage(w.stream, records)
+		if err != nil && !w.fresh { // the index may not have seen the stream
+			w.fresh = true
+			if err = s.fill(ctx, w.stream); err == nil {
+				continue
+			}
+		}
 		if err != nil {
 			return 0, err
 		}
