@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -11,6 +13,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -528,6 +531,37 @@ func TestImportRefused(t *testing.T) {
 	if _, err := ask(t, "export", "--data-dir", projected); err == nil || !strings.Contains(err.Error(), "holds no") {
 		t.Errorf("export of nothing: got %v", err)
 	}
+}
+
+// FuzzLines: what is read is what is there, up to the first line that is cut or too long, which is named.
+func FuzzLines(f *testing.F) {
+	f.Add([]byte("a\n\nb\n"), 10)
+	f.Add([]byte("a\ncut"), 10)
+	f.Add([]byte("longer than that\n"), 10)
+	f.Fuzz(func(t *testing.T, text []byte, longest int) {
+		if longest < 1 || longest > 1<<20 {
+			return
+		}
+		l := newLines(iotest.OneByteReader(bytes.NewReader(text)), longest)
+		var got []byte
+		for {
+			line, err := l.next()
+			if err != nil {
+				whole := int64(bytes.LastIndexByte(text, '\n') + 1)
+				if err == io.EOF && whole != int64(len(text)) || err != io.EOF && !strings.Contains(err.Error(), fmt.Sprintf("line %d: ", l.count+1)) {
+					t.Errorf("%q ends with %v", text, err)
+				}
+				break
+			}
+			if bytes.IndexByte(line, '\n') >= 0 || len(line) > longest {
+				t.Errorf("%q has the line %q", text, line)
+			}
+			got = append(append(got, line...), '\n')
+		}
+		if !bytes.HasPrefix(text, got) || int64(len(got)) != l.bytes || [32]byte(l.sum.Sum(nil)) != sha256.Sum256(got) {
+			t.Errorf("of %q, %q was read, %d bytes", text, got, l.bytes)
+		}
+	})
 }
 
 func TestMeter(t *testing.T) {
