@@ -24,6 +24,8 @@ type commands struct {
 	Ready   readyCmd   `cmd:"" help:"Say whether a running service is ready, part by part; fail when it is not."`
 	Sample  sampleCmd  `cmd:"" help:"Write or post realistic events, and say what a fresh ledger will report of them."`
 	Verify  verifyCmd  `cmd:"" help:"Replay the ledger of a stopped service and check every hash, chain, key and projection."`
+	Export  exportCmd  `cmd:"" help:"Write a whole ledger to a file, a line for each record."`
+	Import  importCmd  `cmd:"" help:"Fill an empty store with the ledger in such a file; go on where an import was stopped."`
 	Rebuild rebuildCmd `cmd:"" help:"Have a projection of a running service built anew, while the old one answers."`
 	Tail    tailCmd    `cmd:"" help:"Print accepted and rejected events of a running service as they come."`
 	Source  sourceCmd  `cmd:"" help:"Add, rotate, revoke and list the sources in a sources file."`

@@ -62,11 +62,11 @@ func (c *verifyCmd) open(ctx context.Context, log *slog.Logger) (ledger.Store, *
 	case c.LedgerStore != "disk" && !eventstore.IsURL(c.LedgerStore):
 		return nil, nil, errors.New("LEDGER_STORE must be disk, or an esdb:// or kurrentdb:// connection string")
 	case c.LedgerStore == "disk":
-		store, err := disk.Open(disk.Config{Dir: c.DataDir, Logger: log})
+		store, err := disk.Open(disk.Config{Dir: c.DataDir, Existing: true, Logger: log})
 		return store, foreign, err
 	}
 	store, err := eventstore.Open(ctx, eventstore.Config{
-		URL: c.LedgerStore, Dir: c.DataDir, Start: 10 * time.Second, Logger: log, Foreign: func() { foreign.Add(1) },
+		URL: c.LedgerStore, Dir: c.DataDir, Existing: true, Start: 10 * time.Second, Logger: log, Foreign: func() { foreign.Add(1) },
 	})
 	return store, foreign, err
 }

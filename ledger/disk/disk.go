@@ -8,6 +8,7 @@
 //	LOCK                        locked by the process that has the folder open; says which
 //	log/00000000000000000001.seg the records from position 1 on; the name is the first position
 //	log/00000000000000000001.idx where each of them starts; derived, made anew when missing
+//	IMPORT                      there while records of another ledger are taken over: the ledger is not whole
 //	log/*.torn                  what a crash left behind the last commit, kept for a person to look at
 //	index/                      the key index; may be deleted while the program is stopped
 //
@@ -58,6 +59,9 @@ type Config struct {
 	Segment int64  // bytes after which a segment is sealed; 64 MiB when 0, at most 1 GiB
 	Queue   int    // calls of Append that may wait; 256 when 0
 	Group   int    // bytes of frames after which a group is committed; 8 MiB when 0
+
+	Existing bool // refuse a folder without a ledger instead of creating one
+	Import   bool // take records of another ledger and no entries: see ledger.Importer; none is created
 
 	Now    func() time.Time // of the first record; time.Now when nil
 	Logger *slog.Logger     // slog.Default() when nil
@@ -128,6 +132,7 @@ type Store struct {
 	closing sync.RWMutex // held for reading while a call is put into queue; guards closed
 	closed  bool
 	written chan struct{} // closed when the writer has ended
+	marked  bool          // the folder, as unfinished; of the one who imports
 
 	mu     sync.RWMutex // guards all below
 	head   ledger.Position
@@ -137,7 +142,7 @@ type Store struct {
 	full   error         // why nothing is written for now
 }
 
-var _ ledger.Store = (*Store)(nil)
+var _ ledger.Importer = (*Store)(nil)
 
 // Open opens the ledger in c.Dir, or creates it with its first record. Errors name the file and
 // the rule: a folder in use, of another version, damaged, or without the rights needed.
@@ -147,6 +152,9 @@ func Open(c Config) (*Store, error) {
 	}
 	if _, err := os.Stat(filepath.Join(c.Dir, "ledger-id")); err == nil {
 		return nil, fmt.Errorf("data folder %s holds what is derived from a ledger on a server; name another one", c.Dir)
+	}
+	if c.Existing && !holdsLedger(c.Dir) {
+		return nil, fmt.Errorf("data folder %s holds no ledger: %w", c.Dir, ledger.ErrNotFound)
 	}
 	for _, dir := range []string{c.Dir, filepath.Join(c.Dir, logDir)} {
 		if err := os.MkdirAll(dir, 0o750); err != nil {
@@ -158,7 +166,10 @@ func Open(c Config) (*Store, error) {
 		return nil, errors.Join(err, s.release())
 	}
 	go s.write()
-	if s.head == 0 {
+	if s.head == 0 && c.Existing {
+		return nil, errors.Join(fmt.Errorf("data folder %s holds no record: %w", c.Dir, ledger.ErrNotFound), s.Close())
+	}
+	if s.head == 0 && !c.Import {
 		if _, err := s.Append(context.Background(), []*ledger.Entry{ledger.Creation(c.Now())}); err != nil {
 			return nil, errors.Join(fmt.Errorf("create the ledger: %w", err), s.Close())
 		}
@@ -174,6 +185,9 @@ func (s *Store) open() (err error) {
 		return err
 	}
 	s.head = s.log.last()
+	if err := s.refuseUnfinished(); err != nil {
+		return err
+	}
 	s.index, err = keyindex.Open(keyindex.Config{Dir: filepath.Join(s.c.Dir, "index"), Logger: s.c.Logger, Fatal: s.c.Fatal})
 	if err != nil {
 		return err

@@ -13,6 +13,10 @@ import (
 type call struct {
 	ctx      context.Context
 	entries  []*ledger.Entry
+	records  []ledger.Record // instead of entries: to be stored as they are
+	bodies   [][]byte        // of records, encoded
+	stored   int             // so many of records are
+	refused  error           // why the next is not
 	seen     []sight
 	outcomes []ledger.Outcome
 	err      error
@@ -33,6 +37,9 @@ func (s *Store) Append(ctx context.Context, entries []*ledger.Entry) ([]ledger.O
 	if len(entries) == 0 {
 		return nil, nil
 	}
+	if s.c.Import {
+		return nil, fmt.Errorf("the store was opened to import records: %w", ledger.ErrUnavailable)
+	}
 	if err := s.Healthy(ctx); err != nil && s.stopped() {
 		return nil, err
 	}
@@ -44,7 +51,7 @@ func (s *Store) Append(ctx context.Context, entries []*ledger.Entry) ([]ledger.O
 	bodies := make([]byte, 0, size)
 	for i, e := range entries {
 		var err error
-		if c.seen[i], err = s.look(e); err != nil {
+		if c.seen[i], err = s.look(&e.Header); err != nil {
 			return nil, fmt.Errorf("%w: %w", ledger.ErrUnavailable, err)
 		}
 		from := len(bodies)
@@ -71,14 +78,14 @@ func (s *Store) stopped() bool {
 	return s.failed != nil
 }
 
-// look asks the index for an entry's stream and key. A sequence above the stream's highest is that of
+// look asks the index for a header's stream and key. A sequence above the stream's highest is that of
 // a key never seen: events that come in order cost no look-up of their key.
-func (s *Store) look(e *ledger.Entry) (w sight, err error) {
-	if w.head, w.headAt, err = s.index.Head(e.Header.Stream); err != nil || e.Header.Type != ledger.EventAccepted {
+func (s *Store) look(h *ledger.Header) (w sight, err error) {
+	if w.head, w.headAt, err = s.index.Head(h.Stream); err != nil || h.Type != ledger.EventAccepted {
 		return w, err
 	}
-	if w.keyAt = w.headAt; e.Header.Sequence <= w.head.HighestSequence {
-		w.found, w.keyAt, err = s.index.Key(e.Key())
+	if w.keyAt = w.headAt; h.Sequence <= w.head.HighestSequence {
+		w.found, w.keyAt, err = s.index.Key(h.Key())
 	}
 	return w, err
 }
@@ -129,6 +136,9 @@ func (s *Store) add(g *group, c *call) {
 		if c.outcomes[i], err = g.stage(c.entries[i], &c.seen[i]); err != nil {
 			c.err = fmt.Errorf("%w: %w", ledger.ErrUnavailable, err)
 		}
+	}
+	if c.err == nil {
+		c.err = g.stageRecords(c)
 	}
 	if c.err != nil {
 		g.rollback(mark)
@@ -257,7 +267,7 @@ func (g *group) reset() {
 
 // stage decides one entry and, if it is accepted, appends its record to the group.
 func (g *group) stage(e *ledger.Entry, seen *sight) (o ledger.Outcome, err error) {
-	head, found, err := g.now(e, seen)
+	head, found, err := g.now(&e.Header, seen)
 	if err != nil {
 		return o, err
 	}
@@ -271,35 +281,40 @@ func (g *group) stage(e *ledger.Entry, seen *sight) (o ledger.Outcome, err error
 	if changed {
 		body = appendBody(nil, &rec.Body)
 	}
+	g.add(&rec, body, head)
+	o.Position, o.Revision, o.Leaf = rec.Position, rec.Header.Revision, rec.Leaf
+	return o, nil
+}
+
+// add appends a record to the group; head is its stream's before it.
+func (g *group) add(rec *ledger.Record, body []byte, head ledger.StreamHead) {
 	g.header = appendHeader(g.header[:0], &rec.Header, &rec.Leaf)
 	g.starts = append(g.starts, uint32(len(g.frames)))
 	g.frames = appendRecord(g.frames, g.header, body)
-	a := keyindex.Of(&rec, head)
-	g.applied, g.records = append(g.applied, a), append(g.records, rec)
+	a := keyindex.Of(rec, head)
+	g.applied, g.records = append(g.applied, a), append(g.records, *rec)
 	g.heads[a.Stream] = a.Head
 	if a.Accepted {
 		g.keys[a.Key] = len(g.applied) - 1
 	}
 	g.next++
-	o.Position, o.Revision, o.Leaf = rec.Position, rec.Header.Revision, rec.Leaf
-	return o, nil
 }
 
 // now is the stream's head and the key's newest generation, the group's own records included.
-func (g *group) now(e *ledger.Entry, seen *sight) (head ledger.StreamHead, found ledger.Found, err error) {
-	head, staged := g.heads[e.Header.Stream]
+func (g *group) now(h *ledger.Header, seen *sight) (head ledger.StreamHead, found ledger.Found, err error) {
+	head, staged := g.heads[h.Stream]
 	if !staged {
-		if head, err = g.s.index.HeadSince(e.Header.Stream, seen.head, seen.headAt); err != nil {
+		if head, err = g.s.index.HeadSince(h.Stream, seen.head, seen.headAt); err != nil {
 			return head, found, err
 		}
 	}
-	if e.Header.Type != ledger.EventAccepted || e.Header.Sequence > head.HighestSequence {
+	if h.Type != ledger.EventAccepted || h.Sequence > head.HighestSequence {
 		return head, found, nil
 	}
-	if n, staged := g.keys[e.Key()]; staged {
+	if n, staged := g.keys[h.Key()]; staged {
 		return head, g.applied[n].Found, nil
 	}
-	found, err = g.s.index.KeySince(e.Key(), seen.found, seen.keyAt)
+	found, err = g.s.index.KeySince(h.Key(), seen.found, seen.keyAt)
 	return head, found, err
 }
 

@@ -33,6 +33,9 @@ type queue struct {
 
 // Append implements ledger.Store.
 func (s *Store) Append(ctx context.Context, entries []*ledger.Entry) ([]ledger.Outcome, error) {
+	if s.c.Import {
+		return nil, fmt.Errorf("the store was opened to import records: %w", ledger.ErrUnavailable)
+	}
 	parts := split(entries)
 	if err := s.enqueue(ctx, parts, len(entries)); err != nil {
 		return nil, err

@@ -6,7 +6,8 @@
 // Each stream of the ledger is a stream of the server, of the same name. A record is an event whose
 // type is the record's, whose data is the record's JSON form (ledger.Record.AppendJSON), and whose
 // metadata is {"appendToken":"…"}. An accepted event's ID is the UUIDv5 of its key and generation, any
-// other's is random. A record's position is that of its event in the server's log.
+// other's is random. A record's position is that of its event in the server's log. While records of
+// another ledger are taken over, stream auditledger-import ends with an event that says so (import.go).
 //
 // # Guarantees
 //
@@ -58,6 +59,9 @@ type Config struct {
 	Lag      time.Duration // for which a node may lack what was read before, after a fail-over; then it is gone. 30 s when 0
 	Queue    int           // entries that may wait; 20,000 when 0
 	Streams  int           // appended to at once; 32 when 0
+
+	Existing bool // refuse a server without a ledger instead of creating one
+	Import   bool // take records of another ledger and no entries: see ledger.Importer; none is created
 
 	Now     func() time.Time // of the first record; time.Now when nil
 	Logger  *slog.Logger     // slog.Default() when nil
@@ -111,6 +115,11 @@ type Store struct {
 	start    ledger.Position // head when the store was opened
 	seen     atomic.Uint64   // highest position of a record that was read
 
+	importing struct { // of the one who imports
+		name  string // leaf hash of the ledger's first record, once the server is marked
+		named bool   // the folder has it, too
+	}
+
 	mu       sync.Mutex // guards all below
 	queues   map[string]*queue
 	waiting  int // entries in queues
@@ -119,7 +128,7 @@ type Store struct {
 	reported map[uint64]bool  // positions of foreign events that were logged
 }
 
-var _ ledger.Store = (*Store)(nil)
+var _ ledger.Importer = (*Store)(nil)
 
 // Open connects to the server and opens the ledger on it, or creates it with its first record. It waits
 // for a server that is away, for c.Start. An error says what to look at: the address, the certificates,
@@ -142,7 +151,9 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 	if err := s.open(ctx); err != nil {
 		return nil, errors.Join(err, s.release())
 	}
-	s.follower.Go(s.warm)
+	if !c.Import { // which moves the index itself
+		s.follower.Go(s.warm)
+	}
 	return s, nil
 }
 
@@ -233,6 +244,12 @@ func (s *Store) identify(ctx context.Context) error {
 		return fmt.Errorf("data folder %s holds the index of another ledger; name another folder, or empty this one", s.c.Dir)
 	}
 	first, err := s.first(ctx, mine == "")
+	if errors.Is(err, errEmpty) && s.c.Import && mine == "" {
+		return nil
+	}
+	if err == nil {
+		err = s.refuseUnfinished(ctx, first.Leaf)
+	}
 	if err != nil {
 		return err
 	}
@@ -300,14 +317,18 @@ func (s *Store) first(ctx context.Context, create bool) (ledger.Record, error) {
 			}
 			return first, nil
 		case err == nil && !create:
-			return rec, fmt.Errorf("the server holds no ledger, and data folder %s belongs to one: is it the right server? If so, empty the folder", s.c.Dir)
+			return rec, fmt.Errorf("%w, and data folder %s belongs to one: is it the right server? If so, empty the folder", errEmpty, s.c.Dir)
+		case err == nil && (s.c.Existing || s.c.Import):
+			return rec, errEmpty
 		case err == nil:
-			_, err = s.client.append(ctx, ledger.LedgerStream, noStream, []event{ev})
+			if err = s.refuseUnfinished(ctx, ledger.Hash{}); err == nil {
+				_, err = s.client.append(ctx, ledger.LedgerStream, noStream, []event{ev})
+			}
 		}
 		if err == nil || errors.Is(err, errWrongRevision) {
 			continue
 		}
-		if errors.Is(err, errDenied) || errors.Is(err, errDeleted) || pause(ctx, 100*time.Millisecond) != nil {
+		if errors.Is(err, errDenied) || errors.Is(err, errDeleted) || errors.Is(err, ledger.ErrUnfinished) || pause(ctx, 100*time.Millisecond) != nil {
 			return rec, fmt.Errorf("create the ledger: %w", unavailable(err))
 		}
 	}
