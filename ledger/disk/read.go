@@ -97,7 +97,7 @@ func (s *Store) revision(ctx context.Context, stream string, rev int64) (ledger.
 // next returns records behind a position, from memory if they are still there.
 func (s *Store) next(after, head ledger.Position) ([]ledger.Record, error) {
 	s.mu.RLock()
-	recs := s.recent.after(after, maxBatchRecords)
+	recs := s.recent.after(after)
 	s.mu.RUnlock()
 	if len(recs) > 0 {
 		return recs, nil

@@ -33,7 +33,7 @@ func TestRecentIsWhatIsStored(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	kept := s.recent.after(0, 100)
+	kept := s.recent.after(0)
 	read, err := s.log.read(1, s.head, 100, 1<<20)
 	if err != nil {
 		t.Fatal(err)
@@ -46,30 +46,42 @@ func TestRecentIsWhatIsStored(t *testing.T) {
 // However many and large the records, what is kept is bounded, consecutive and ends at the head.
 func TestRecentIsBounded(t *testing.T) {
 	payloads := map[int][]byte{}
-	for _, size := range []int{0, 1000, 200_000, recentBytes / 3, 2 * recentBytes} {
+	for _, size := range []int{0, 1000, 200_000, chunkBytes / 3, 2 * chunkBytes} {
 		payloads[size] = make([]byte, size)
 	}
-	for _, sizes := range [][]int{{0}, {1000}, {200_000}, {recentBytes / 3}, {2 * recentBytes, 0, 0}, {0, 200_000, 1000}} {
+	for _, sizes := range [][]int{{0}, {1000}, {200_000}, {chunkBytes / 3}, {2 * chunkBytes, 0, 0}, {0, 200_000, 1000}} {
 		var r recent
 		head := ledger.Position(0)
-		for range 2 * recentRecords {
+		for range 2 * recentChunks * chunkRecords {
 			head++
 			r.add([]ledger.Record{{Position: head, Body: ledger.Body{Payload: payloads[sizes[int(head)%len(sizes)]]}}})
-			held := 0
-			for i := 0; i < len(r.records) && len(r.records) < 500; i++ { // the long lists hold small ones
-				held += len(r.records[i].Body.Payload)
-			}
-			if len(r.records) > recentRecords || held > recentBytes {
-				t.Fatalf("%v: %d records of %d bytes are kept", sizes, len(r.records), held)
-			}
-			if n := len(r.records); n > 0 && (r.records[n-1].Position != head || r.records[0].Position != head-ledger.Position(n)+1) {
-				t.Fatalf("%v: records %d to %d are kept, the head is %d", sizes, r.records[0].Position, r.records[n-1].Position, head)
+		}
+		held, first := 0, r.chunks[0].records[0].Position
+		for _, c := range r.chunks {
+			for i := range c.records {
+				held += len(c.records[i].Body.Payload)
 			}
 		}
-		if got := r.after(head, 10); len(got) != 0 {
+		if len(r.chunks) > recentChunks || held > recentChunks*(chunkBytes+2*chunkBytes) {
+			t.Errorf("%v: %d chunks with %d bytes of payloads are kept", sizes, len(r.chunks), held)
+		}
+		next := first
+		for next <= head {
+			records := r.after(next - 1)
+			if len(records) == 0 {
+				t.Fatalf("%v: nothing is kept behind %d, from %d to the head %d", sizes, next-1, first, head)
+			}
+			for i := range records {
+				if records[i].Position != next {
+					t.Fatalf("%v: got position %d, want %d", sizes, records[i].Position, next)
+				}
+				next++
+			}
+		}
+		if got := r.after(head); len(got) != 0 {
 			t.Errorf("%v: %d records behind the head", sizes, len(got))
 		}
-		if got := r.after(head-ledger.Position(len(r.records))-1, 10); got != nil {
+		if got := r.after(first - 2); got != nil {
 			t.Errorf("%v: got records although one before them is not recent", sizes)
 		}
 	}
