@@ -38,3 +38,7 @@ func opener(t *testing.T, c disk.Config) ledgertest.Opener {
 		return open
 	}
 }
+
+func TestRows(t *testing.T) {
+	ledgertest.TestRows(t, func(t *testing.T) ledgertest.Opener { return opener(t, disk.Config{}) })
+}

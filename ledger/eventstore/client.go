@@ -73,7 +73,7 @@ type client interface {
 	version(ctx context.Context) (major, minor, patch int, err error)
 	// away says that the last call to end got no answer.
 	away() bool
-	// close waits for the calls until ctx ends.
+	// close waits for the calls until ctx ends, and lets go of those that still run then.
 	close(ctx context.Context) error
 }
 
@@ -278,11 +278,23 @@ type page struct {
 	more   bool
 }
 
+// tries of a read that a broken connection ends.
+const tries = 4
+
 // page reads what open asks for, up to about pageBytes.
 func (c *esClient) page(ctx context.Context, open func(context.Context) (*esdb.ReadStream, error)) ([]recorded, bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, readLimit)
 	defer cancel()
-	p, err := call(ctx, c, func(*begin) (p page, err error) {
+	for try := 1; ; try++ {
+		p, err := c.readOnce(ctx, open)
+		if code := rootStatus(err).Code(); try == tries || code != codes.Unavailable && code != codes.Aborted || pause(ctx, jitter(50*time.Millisecond)) != nil {
+			return p.events, p.more, err
+		}
+	}
+}
+
+func (c *esClient) readOnce(ctx context.Context, open func(context.Context) (*esdb.ReadStream, error)) (page, error) {
+	return call(ctx, c, func(*begin) (p page, err error) {
 		s, err := open(ctx)
 		if err != nil {
 			return p, err
@@ -304,7 +316,6 @@ func (c *esClient) page(ctx context.Context, open func(context.Context) (*esdb.R
 		p.more = true
 		return p, nil
 	})
-	return p.events, p.more, err
 }
 
 // fromServer takes what is needed of an event. There is none in a link that leads nowhere.
@@ -370,7 +381,7 @@ func (c *esClient) close(ctx context.Context) error {
 		select {
 		case c.slots <- struct{}{}:
 		case <-ctx.Done():
-			return errors.Join(fmt.Errorf("close the client: calls still run: %w", context.Cause(ctx)), c.es.Close())
+			return c.es.Close()
 		}
 	}
 	return c.es.Close()

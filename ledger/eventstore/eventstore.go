@@ -53,6 +53,7 @@ type Config struct {
 	Budget   time.Duration // of an append with all its tries; 10 s when 0
 	Try      time.Duration // of one try; 3 s when 0: a server needs two to say that it gave up
 	Watchdog time.Duration // without a sign of life, after which a subscription is looked after; 2 min when 0
+	Lag      time.Duration // for which a node may lack what was read before, after a fail-over; then it is gone. 30 s when 0
 	Queue    int           // entries that may wait; 20,000 when 0
 	Streams  int           // appended to at once; 32 when 0
 
@@ -66,7 +67,7 @@ func (c *Config) defaults() error {
 	if c.Dir == "" {
 		return errors.New("eventstore: no folder given")
 	}
-	for d, v := range map[*time.Duration]time.Duration{&c.Start: 2 * time.Minute, &c.Budget: 10 * time.Second, &c.Try: 3 * time.Second, &c.Watchdog: 2 * time.Minute} {
+	for d, v := range map[*time.Duration]time.Duration{&c.Start: 2 * time.Minute, &c.Budget: 10 * time.Second, &c.Try: 3 * time.Second, &c.Watchdog: 2 * time.Minute, &c.Lag: 30 * time.Second} {
 		if *d == 0 {
 			*d = v
 		}
@@ -237,7 +238,7 @@ func (s *Store) identify(ctx context.Context) error {
 		return fmt.Errorf("data folder %s belongs to the ledger %s and the server holds the ledger %s: is it the right server? If so, empty the folder", s.c.Dir, mine, id)
 	}
 	if at > 0 {
-		if err := s.checkMark(ctx, at, mark); err != nil {
+		if err := s.awaitMark(ctx, at, mark); err != nil {
 			return fmt.Errorf("data folder %s: %w; is it an older copy of the server, or another? If it is meant to be, empty the folder", s.c.Dir, err)
 		}
 	}
@@ -247,6 +248,21 @@ func (s *Store) identify(ctx context.Context) error {
 	return nil
 }
 
+// errLacks says that a node has less than was read before. Right after a fail-over that may be so for a while.
+var errLacks = errors.New("the server does not have what was read from it before")
+
+// awaitMark is checkMark for a node that may lag.
+func (s *Store) awaitMark(ctx context.Context, at ledger.Position, mark ledger.Hash) error {
+	ctx, cancel := context.WithTimeout(ctx, s.c.Lag)
+	defer cancel()
+	for {
+		err := s.checkMark(ctx, at, mark)
+		if !errors.Is(err, errLacks) || pause(ctx, jitter(firstWait)) != nil {
+			return err
+		}
+	}
+}
+
 // checkMark says why the record that was read at the position is not there any more. A zero mark is any record's.
 func (s *Store) checkMark(ctx context.Context, at ledger.Position, mark ledger.Hash) error {
 	events, _, err := s.client.readAll(ctx, uint64(at), forwards, 1)
@@ -254,12 +270,12 @@ func (s *Store) checkMark(ctx context.Context, at ledger.Position, mark ledger.H
 		return unavailable(err)
 	}
 	if len(events) == 0 || events[0].position != uint64(at) {
-		return fmt.Errorf("the server has no event at position %d, which was read there: %w", at, ledger.ErrDamaged)
+		return fmt.Errorf("position %d: %w", at, errLacks)
 	}
 	if mark.IsZero() {
 		return nil
 	}
-	if rec, _, err := decode(&events[0]); err != nil || !rec.Leaf.Equal(mark) {
+	if rec, _, err := decode(&events[0]); err != nil || rec.Leaf != mark {
 		return fmt.Errorf("the server has another event at position %d than was read there: %w", at, ledger.ErrDamaged)
 	}
 	return nil
@@ -299,7 +315,8 @@ func (s *Store) first(ctx context.Context, create bool) (ledger.Record, error) {
 func (s *Store) warm() {
 	for wait := firstWait; s.life.Err() == nil; wait = min(2*wait, lastWait) {
 		var err error
-		for batch, failure := range s.Follow(s.life, s.index.Cursor()) {
+		at, mark := s.index.Marked()
+		for batch, failure := range s.follow(s.life, at, mark) {
 			if err = failure; err != nil {
 				break
 			}
@@ -348,7 +365,7 @@ func (s *Store) release() error {
 	s.follower.Wait()
 	var errs []error
 	if s.client != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), min(2*time.Second, s.patience()))
 		defer cancel()
 		errs = append(errs, s.client.close(ctx))
 	}

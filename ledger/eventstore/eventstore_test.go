@@ -33,7 +33,7 @@ func startNode(t *testing.T) *node.Node {
 
 // config is that of an instance with a folder of its own.
 func config(t *testing.T, n *node.Node) eventstore.Config {
-	return eventstore.Config{URL: n.URL(), Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)}
+	return eventstore.Config{URL: n.URL(), Dir: t.TempDir(), Logger: slog.New(slog.NewTextHandler(t.Output(), nil))}
 }
 
 // opener opens an instance again and again, in the same folder.
@@ -66,4 +66,8 @@ func mustOpen(t *testing.T, c eventstore.Config) *eventstore.Store {
 		t.Fatal(err)
 	}
 	return s
+}
+
+func TestRows(t *testing.T) {
+	ledgertest.TestRows(t, func(t *testing.T) ledgertest.Opener { return opener(t, startNode(t)) })
 }

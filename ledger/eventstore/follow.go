@@ -26,6 +26,11 @@ const (
 // A batch's Behind counts what was received behind it; it is at least 1 while a record is known to
 // exist that was not received.
 func (s *Store) Follow(ctx context.Context, after ledger.Position) iter.Seq2[ledger.Batch, error] {
+	return s.follow(ctx, after, ledger.Hash{})
+}
+
+// follow is Follow for one who knows the leaf hash of the record at the position; zero is any.
+func (s *Store) follow(ctx context.Context, after ledger.Position, leaf ledger.Hash) iter.Seq2[ledger.Batch, error] {
 	return func(yield func(ledger.Batch, error) bool) {
 		ctx, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
@@ -34,7 +39,7 @@ func (s *Store) Follow(ctx context.Context, after ledger.Position) iter.Seq2[led
 			yield(ledger.Batch{}, err)
 			return
 		}
-		f := &feed{s: s, filled: make(chan struct{}, 1), room: make(chan struct{}, 1)}
+		f := &feed{s: s, leaf: leaf, filled: make(chan struct{}, 1), room: make(chan struct{}, 1)}
 		f.at.Store(uint64(after))
 		var pump sync.WaitGroup
 		pump.Go(func() { f.run(ctx) })
@@ -79,13 +84,19 @@ type feed struct {
 
 // run receives until ctx ends or the server's log is found to be another one.
 func (f *feed) run(ctx context.Context) {
+	complete := time.Now() // when the server did not lack anything
 	for wait := firstWait; ; wait = min(2*wait, lastWait) {
 		before := f.at.Load()
 		err := f.receive(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		if !f.on || errors.Is(err, ledger.ErrDamaged) || errors.Is(err, ledger.ErrNotFound) {
+		if !errors.Is(err, errLacks) {
+			complete = time.Now()
+		} else if time.Since(complete) > f.s.c.Lag {
+			err = fmt.Errorf("%w, for %s: %w", err, f.s.c.Lag, ledger.ErrDamaged)
+		}
+		if !f.on && !errors.Is(err, errLacks) || errors.Is(err, ledger.ErrDamaged) {
 			f.finish(err)
 			return
 		}
@@ -154,9 +165,6 @@ func (f *feed) look(ctx context.Context, at uint64) error {
 	}
 	if at > 0 {
 		err := f.s.checkMark(ctx, ledger.Position(at), f.leaf)
-		if errors.Is(err, ledger.ErrDamaged) && f.leaf.IsZero() {
-			return fmt.Errorf("position %d is that of no record: %w", at, ledger.ErrNotFound)
-		}
 		if err != nil {
 			return err
 		}

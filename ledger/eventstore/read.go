@@ -43,7 +43,11 @@ func (s *Store) Find(ctx context.Context, keys []ledger.Key) ([]ledger.Found, er
 func (s *Store) Head(ctx context.Context) (ledger.Position, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.patience())
 	defer cancel()
-	return s.head(ctx)
+	head, err := s.head(ctx)
+	if errors.Is(err, errLacks) { // a node that lags has no say in what was read
+		return ledger.Position(s.seen.Load()), nil
+	}
+	return head, err
 }
 
 // patience is how long to wait for what can be asked for again.
@@ -54,13 +58,17 @@ func (s *Store) patience() time.Duration {
 	return 5 * time.Second
 }
 
-// head reads the log backwards until it meets a record.
+// head reads the log backwards until it meets a record. It is errLacks when the log ends before what was read.
 func (s *Store) head(ctx context.Context) (ledger.Position, error) {
 	var from uint64 = end
+	before := s.seen.Load()
 	for count := 1; ; count = min(8*count, pageEvents) {
 		events, more, err := s.client.readAll(ctx, from, backwards, count)
 		if err != nil {
 			return 0, unavailable(err)
+		}
+		if from == end && before > 0 && (len(events) == 0 || events[0].position < before) {
+			return 0, errLacks
 		}
 		for i := range events {
 			from = events[i].position
@@ -176,32 +184,37 @@ func (s *Store) forwards(ctx context.Context, stream string, from int64, yield f
 // errHigher says that a record stands further up in its stream than its revision says.
 var errHigher = errors.New("higher")
 
-// backwards yields records from a revision down. It looks for the first of them where it stands if
-// all events of the stream are records, and from the stream's end if that is not so.
+// backwards yields records from a revision down. It looks for the first of them where it stands if all
+// events of the stream are records, and from the stream's end if it is not there or not known.
 func (s *Store) backwards(ctx context.Context, stream string, from int64, yield func(ledger.Record, error) bool) error {
 	if from < 0 {
 		return nil
 	}
+	head, _, err := s.index.Head(stream)
+	if err != nil {
+		return unavailable(err)
+	}
 	started := false
-	f := func(r ledger.Record) error {
-		switch {
-		case r.Header.Revision > from:
-			return nil
-		case !started && r.Header.Revision < from:
-			if head, _, err := s.index.Head(stream); err != nil || from <= head.Revision {
-				return errors.Join(err, errHigher)
+	f := func(exact bool) func(ledger.Record) error {
+		return func(r ledger.Record) error {
+			switch {
+			case r.Header.Revision > from:
+				return nil
+			case exact && !started && r.Header.Revision < from:
+				return errHigher
 			}
+			if started = true; !yield(r, nil) {
+				return errEnough
+			}
+			return nil
 		}
-		if started = true; !yield(r, nil) {
-			return errEnough
+	}
+	if from <= head.Revision {
+		if err := s.walk(ctx, stream, from, backwards, f(true)); started || err != nil && !errors.Is(err, errHigher) {
+			return unlessEnough(err)
 		}
-		return nil
 	}
-	err := s.walk(ctx, stream, from, backwards, f)
-	if errors.Is(err, errHigher) {
-		err = s.walk(ctx, stream, end, backwards, f)
-	}
-	return unlessEnough(err)
+	return unlessEnough(s.walk(ctx, stream, end, backwards, f(false)))
 }
 
 func unlessEnough(err error) error {

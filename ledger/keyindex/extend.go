@@ -41,6 +41,8 @@ func (x *Index) extend(r *ledger.Record) (Fit, error) {
 		return 0, err
 	}
 	switch {
+	case r.Header.Revision == head.Revision && r.Leaf != head.Leaf:
+		return Strange, nil
 	case r.Header.Revision <= head.Revision:
 		return Known, nil
 	case r.Header.Revision > head.Revision+1:

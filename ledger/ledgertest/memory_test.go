@@ -28,3 +28,5 @@ func memory(f Faults) func(t *testing.T) Opener {
 		}
 	}
 }
+
+func TestMemoryRows(t *testing.T) { TestRows(t, memory(Faults{LostAnswer: 0.2, LostCall: 0.2})) }
