@@ -26,11 +26,12 @@ func (s *server) readyz(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), checkTimeout)
 	defer cancel()
 	answer := struct {
-		Status string            `json:"status"`
-		Checks map[string]string `json:"checks"`
-	}{"ready", map[string]string{"sources": s.Auth.state()}} // sources that stay as they were do their work
+		Status   string             `json:"status"`
+		Checks   map[string]string  `json:"checks"`
+		Progress map[string]float64 `json:"progress"`
+	}{"ready", map[string]string{"sources": s.Auth.state()}, map[string]float64{}} // sources that stay as they were do their work
 	status := http.StatusOK
-	checks := map[string]Check{"projections": s.projectionsReady}
+	checks := map[string]Check{"projections": func(ctx context.Context) error { return s.projectionsReady(ctx, answer.Progress) }}
 	maps.Copy(checks, s.Checks)
 	for name, check := range checks {
 		answer.Checks[name] = "ok"
@@ -49,11 +50,14 @@ func (s *server) readyz(w http.ResponseWriter, r *http.Request) {
 	s.write(w, r, status, answer)
 }
 
-// projectionsReady says which projection has failed or is too far behind.
-func (s *server) projectionsReady(ctx context.Context) error {
+// projectionsReady says which projection has failed or is too far behind, and how far each is.
+func (s *server) projectionsReady(ctx context.Context, progress map[string]float64) error {
 	states, err := s.query.States(ctx)
 	if err != nil {
 		return err
+	}
+	for _, st := range states {
+		progress[st.Name] = st.Progress
 	}
 	for _, st := range states {
 		if st.State == projections.Failed || st.Lag > s.MaxLag {

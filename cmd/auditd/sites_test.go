@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -18,21 +19,47 @@ import (
 	"github.com/talenttrust/auditledger/ledger/ledgertest"
 )
 
+// programs are the service and the server's test double, built when a test first needs one.
+var programs struct {
+	sync.Once
+	dir string
+	err error
+}
+
+// TestMain removes what was built.
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if programs.dir != "" {
+		os.RemoveAll(programs.dir)
+	}
+	os.Exit(code)
+}
+
+func buildProgram(t *testing.T) string { return built(t, "auditd") }
+func buildNode(t *testing.T) string    { return built(t, "esnode") }
+
+func built(t *testing.T, name string) string {
+	t.Helper()
+	programs.Do(func() {
+		if programs.dir, programs.err = os.MkdirTemp("", "auditd-test-"); programs.err != nil {
+			return
+		}
+		out, err := exec.Command("go", "build", "-o", programs.dir+"/", ".", "../../ledger/ledgertest/esnode").CombinedOutput()
+		if err != nil {
+			programs.err = fmt.Errorf("%w\n%s", err, out)
+		}
+	})
+	if programs.err != nil {
+		t.Fatalf("build: %v", programs.err)
+	}
+	return filepath.Join(programs.dir, name)
+}
+
 // nodeProgram is the server's test double as a process of its own. Its address and what it stores stay
 // the same when it is killed and started again.
 type nodeProgram struct {
 	bin, dir, addr string
 	cmd            *exec.Cmd // nil while there is no process
-}
-
-// buildNode builds the test double's program.
-func buildNode(t *testing.T) string {
-	t.Helper()
-	bin := filepath.Join(t.TempDir(), "esnode")
-	if out, err := exec.Command("go", "build", "-o", bin, "../../ledger/ledgertest/esnode").CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
-	}
-	return bin
 }
 
 // startNode starts the program on a free port with an empty folder; it ends with the test.
@@ -206,7 +233,7 @@ func ask(client *http.Client, method, url, body string, headers ...string) (int,
 	return resp.StatusCode, string(b), err
 }
 
-// send sends a batch that must be answered.
+// send200 sends a batch that must be answered.
 func send200(t *testing.T, url, body string, headers ...string) *answer {
 	t.Helper()
 	status, text, err := ask(http.DefaultClient, "POST", url+"/api/v1/events", body, headers...)
@@ -258,15 +285,15 @@ type entry struct {
 	Payload                             json.RawMessage
 }
 
-// entriesOf reads a contract's whole history, oldest first, page by page.
-func entriesOf(t *testing.T, url, contract string) (all []entry) {
+// entriesOf reads a contract's whole history, oldest first, page by page, with payloads or without.
+func entriesOf(t *testing.T, url, contract string, payload bool) (all []entry) {
 	t.Helper()
 	for cursor := ""; ; {
 		var page struct {
 			Entries    []entry
 			NextCursor string
 		}
-		get(t, url+"/api/v1/contracts/"+contract+"/history?order=asc&payload=true&limit=300&cursor="+cursor, &page)
+		get(t, url+"/api/v1/contracts/"+contract+fmt.Sprintf("/history?order=asc&payload=%t&limit=1000&cursor=%s", payload, cursor), &page)
 		all = append(all, page.Entries...)
 		if cursor = page.NextCursor; cursor == "" {
 			return all
