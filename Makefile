@@ -22,7 +22,7 @@ bench: ## µs per event of each stage, and the whole service beside the bare pat
 	go test -run '^$$' -bench . -benchtime 1s ./cmd/collector/outbox
 
 soak: ## ten minutes of load, or SOAK=1h: goroutines, files and memory must not grow
-	go test -tags soak -run Soak -timeout 0 -v ./cmd/auditd
+	go test -tags soak -run Soak -timeout 0 -v ./cmd/auditd ./ledger/eventstore
 
 fuzz: ## half a minute for each parser
 	@for p in $$(grep -rl '^func Fuzz' --include=*_test.go . | xargs -n1 dirname | sort -u); do \

@@ -2,6 +2,7 @@ package rest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -21,17 +22,30 @@ func (s *server) healthz(w http.ResponseWriter, r *http.Request) {
 	s.write(w, r, http.StatusOK, map[string]string{"status": "ok"})
 }
 
-// readyz says which part is not ready. Why it is not is logged, for everybody may ask.
+// progress says how a projection is doing.
+type progress struct {
+	State    projections.Condition `json:"state"`
+	Progress float64               `json:"progress"`
+}
+
+// readyz says which part is not ready, and how far the projections are. Why a part is not ready is
+// logged, for everybody may ask.
 func (s *server) readyz(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), checkTimeout)
 	defer cancel()
 	answer := struct {
-		Status   string             `json:"status"`
-		Checks   map[string]string  `json:"checks"`
-		Progress map[string]float64 `json:"progress"`
-	}{"ready", map[string]string{"sources": s.Auth.state()}, map[string]float64{}} // sources that stay as they were do their work
+		Status      string              `json:"status"`
+		Checks      map[string]string   `json:"checks"`
+		Projections map[string]progress `json:"projections"`
+	}{"ready", map[string]string{"sources": s.Auth.state()}, map[string]progress{}} // sources that stay as they were do their work
 	status := http.StatusOK
-	checks := map[string]Check{"projections": func(ctx context.Context) error { return s.projectionsReady(ctx, answer.Progress) }}
+	checks := map[string]Check{"projections": func(ctx context.Context) error {
+		states, err := s.query.States(ctx)
+		for _, st := range states {
+			answer.Projections[st.Name] = progress{st.State, st.Progress}
+		}
+		return errors.Join(err, projectionsReady(states, s.MaxLag))
+	}}
 	maps.Copy(checks, s.Checks)
 	for name, check := range checks {
 		answer.Checks[name] = "ok"
@@ -50,17 +64,10 @@ func (s *server) readyz(w http.ResponseWriter, r *http.Request) {
 	s.write(w, r, status, answer)
 }
 
-// projectionsReady says which projection has failed or is too far behind, and how far each is.
-func (s *server) projectionsReady(ctx context.Context, progress map[string]float64) error {
-	states, err := s.query.States(ctx)
-	if err != nil {
-		return err
-	}
+// projectionsReady says which projection has failed or is too far behind.
+func projectionsReady(states []projections.State, maxLag int64) error {
 	for _, st := range states {
-		progress[st.Name] = st.Progress
-	}
-	for _, st := range states {
-		if st.State == projections.Failed || st.Lag > s.MaxLag {
+		if st.State == projections.Failed || st.Lag > maxLag {
 			return fmt.Errorf("projection %s is %s, %d records behind", st.Name, st.State, st.Lag)
 		}
 	}

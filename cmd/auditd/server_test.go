@@ -105,11 +105,11 @@ func TestFreshInstance(t *testing.T) {
 		}
 	}
 	var ready struct {
-		Status   string
-		Progress map[string]float64
+		Status      string
+		Projections map[string]struct{ Progress float64 }
 	}
 	get(t, p.url+"/readyz", &ready)
-	if at := ready.Progress["history"]; len(ready.Progress) != 4 || at >= 0.2 {
+	if at := ready.Projections["history"].Progress; len(ready.Projections) != 4 || at >= 0.2 {
 		t.Errorf("got %+v while the projections are behind", ready)
 	}
 	var behind stats
@@ -123,8 +123,48 @@ func TestFreshInstance(t *testing.T) {
 		t.Errorf("got %+v", *numbers)
 	}
 	get(t, p.url+"/readyz", &ready)
-	if ready.Status != "ready" || ready.Progress["history"] != 1 {
+	if ready.Status != "ready" || ready.Projections["history"].Progress != 1 {
 		t.Errorf("got %+v at the end", ready)
 	}
 	p.stopWell(t)
+}
+
+// The server goes away and comes back while the program runs: writes are answered 503 meanwhile, reads go
+// on, and nothing needs a restart.
+func TestServerAway(t *testing.T) {
+	n, err := node.Open(node.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	p := start(t, filepath.Join(t.TempDir(), "a"), "--ledger-store="+n.URL())
+	if status, body := p.do(t, "POST", "/api/v1/events", batchOf(5)); status != 200 || !strings.Contains(body, `"accepted":5`) {
+		t.Fatalf("got %d %s", status, body)
+	}
+	p.until(t, "GET", "/api/v1/stats", `"accepted":5`)
+	if err := n.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if status, body := p.do(t, "POST", "/api/v1/events", batchOf(6)); status != 503 || !strings.Contains(body, "ledger_unavailable") {
+		t.Errorf("a write while the server is away: got %d %s", status, body)
+	}
+	if status, body := p.do(t, "GET", "/readyz", ""); status != 503 || !strings.Contains(body, `"store":"failing"`) {
+		t.Errorf("readyz while the server is away: got %d %s", status, body)
+	}
+	began := time.Now()
+	if status, body := p.do(t, "GET", "/api/v1/stats", ""); status != 200 || !strings.Contains(body, `"accepted":5`) || time.Since(began) > 2*time.Second {
+		t.Errorf("a read while the server is away: got %d %s after %s", status, body, time.Since(began))
+	}
+	if err := n.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p.until(t, "GET", "/readyz", `"store":"ok"`)
+	if status, body := p.do(t, "POST", "/api/v1/events", batchOf(6)); status != 200 || strings.Contains(body, `"rejected":1`) {
+		t.Errorf("a write when the server is back: got %d %s", status, body)
+	}
+	p.until(t, "GET", "/api/v1/stats", `"accepted":6`)
+	p.until(t, "GET", "/api/v1/stats", `"lag":{"records":0`)
+	if err := p.end(t); err != nil {
+		t.Errorf("stop: %v\n%s", err, p.log)
+	}
 }

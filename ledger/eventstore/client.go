@@ -74,7 +74,7 @@ type client interface {
 	// away says that the last call to end got no answer.
 	away() bool
 	// close waits for the calls until ctx ends, and lets go of those that still run then.
-	close(ctx context.Context) error
+	close(ctx context.Context)
 }
 
 type direction bool
@@ -107,6 +107,7 @@ type esClient struct {
 	slots    chan struct{} // one for each call that runs, left behind or not
 	deadline time.Duration // of one append
 	silent   atomic.Bool   // see away
+	closed   atomic.Bool   // what the library does after that is not logged
 }
 
 func (c *esClient) away() bool { return c.silent.Load() }
@@ -131,16 +132,20 @@ func newClient(t *target, deadline time.Duration, log *slog.Logger) (*esClient, 
 	c.NodePreference, c.MaxDiscoverAttempts = esdb.NodePreferenceLeader, neverEnded
 	c.DiscoveryInterval, c.GossipTimeout = int(t.discoveryInterval.Milliseconds()), int(t.gossipTimeout.Seconds())
 	c.KeepAliveInterval, c.KeepAliveTimeout, c.DefaultDeadline = t.keepAliveInterval, t.keepAliveTimeout, &deadline
-	c.Logger = func(level esdb.LogLevel, format string, args ...any) { logLine(log, level, format, args) }
-	es, err := esdb.NewClient(c)
-	if err != nil {
+	client := &esClient{slots: make(chan struct{}, maxCalls), deadline: deadline}
+	c.Logger = func(_ esdb.LogLevel, format string, args ...any) {
+		if !client.closed.Load() {
+			logLine(log, format, args)
+		}
+	}
+	if client.es, err = esdb.NewClient(c); err != nil {
 		return nil, err
 	}
-	return &esClient{es: es, slots: make(chan struct{}, maxCalls), deadline: deadline}, nil
+	return client, nil
 }
 
 // logLine passes on what the library says; how bad it is, its callers know better.
-func logLine(log *slog.Logger, _ esdb.LogLevel, format string, args []any) {
+func logLine(log *slog.Logger, format string, args []any) {
 	if len(args) == 1 {
 		if inner, ok := args[0].([]any); ok { // it passes its arguments on as one
 			args = inner
@@ -187,7 +192,7 @@ func call[T any](ctx context.Context, c *esClient, f func(*begin) (T, error)) (v
 		c.silent.Store(code == codes.Unavailable || code == codes.DeadlineExceeded)
 		return r.v, classify(r.err)
 	case <-ctx.Done():
-		c.silent.Store(errors.Is(context.Cause(ctx), context.DeadlineExceeded))
+		c.silent.Store(errors.Is(ctx.Err(), context.DeadlineExceeded))
 		if b.abandon() {
 			return v, fmt.Errorf("no connection to the server: %w: %w", context.Cause(ctx), errNotSent)
 		}
@@ -375,16 +380,22 @@ func (c *esClient) version(ctx context.Context) (major, minor, patch int, err er
 	return v.Major, v.Minor, v.Patch, nil
 }
 
-// close waits for the calls that run; those that still do when ctx ends are let go.
-func (c *esClient) close(ctx context.Context) error {
-	for range maxCalls {
-		select {
-		case c.slots <- struct{}{}:
-		case <-ctx.Done():
-			return c.es.Close()
+// close waits for the calls that run. Where some still do when ctx ends, the library's client is closed
+// behind the last of them, for it must not be before: that is at the end of the process if the server never answers.
+func (c *esClient) close(ctx context.Context) {
+	c.closed.Store(true)
+	drained := make(chan struct{})
+	go func() {
+		for range maxCalls {
+			c.slots <- struct{}{}
 		}
+		_ = c.es.Close() // it only says that it is over
+		close(drained)
+	}()
+	select {
+	case <-drained:
+	case <-ctx.Done():
 	}
-	return c.es.Close()
 }
 
 // classify puts in front of an error what it is.

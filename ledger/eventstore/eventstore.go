@@ -226,8 +226,8 @@ func (s *Store) identify(ctx context.Context) error {
 		return err
 	}
 	mine := strings.TrimSpace(string(known))
-	at, mark := s.index.Marked()
-	if mine == "" && at > 0 {
+	top := s.index.Top()
+	if mine == "" && top.Position+s.index.Cursor() > 0 {
 		return fmt.Errorf("data folder %s holds the index of another ledger; name another folder, or empty this one", s.c.Dir)
 	}
 	first, err := s.first(ctx, mine == "")
@@ -237,8 +237,8 @@ func (s *Store) identify(ctx context.Context) error {
 	if id := first.Leaf.String(); mine != "" && mine != id {
 		return fmt.Errorf("data folder %s belongs to the ledger %s and the server holds the ledger %s: is it the right server? If so, empty the folder", s.c.Dir, mine, id)
 	}
-	if at > 0 {
-		if err := s.awaitMark(ctx, at, mark); err != nil {
+	if top.Position > 0 {
+		if err := s.awaitMark(ctx, top.Position, top.Leaf); err != nil {
 			return fmt.Errorf("data folder %s: %w; is it an older copy of the server, or another? If it is meant to be, empty the folder", s.c.Dir, err)
 		}
 	}
@@ -315,13 +315,11 @@ func (s *Store) first(ctx context.Context, create bool) (ledger.Record, error) {
 func (s *Store) warm() {
 	for wait := firstWait; s.life.Err() == nil; wait = min(2*wait, lastWait) {
 		var err error
-		at, mark := s.index.Marked()
-		for batch, failure := range s.follow(s.life, at, mark) {
+		for batch, failure := range s.Follow(s.life, s.index.Cursor()) {
 			if err = failure; err != nil {
 				break
 			}
-			last := &batch.Records[len(batch.Records)-1]
-			s.index.Advance(last.Position, last.Leaf)
+			s.index.Advance(batch.Records[len(batch.Records)-1].Position)
 			wait = firstWait
 		}
 		if errors.Is(err, ledger.ErrDamaged) || errors.Is(err, ledger.ErrBeyondHead) {
@@ -367,7 +365,7 @@ func (s *Store) release() error {
 	if s.client != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), min(2*time.Second, s.patience()))
 		defer cancel()
-		errs = append(errs, s.client.close(ctx))
+		s.client.close(ctx)
 	}
 	if s.index != nil {
 		errs = append(errs, s.index.Close())

@@ -26,11 +26,6 @@ const (
 // A batch's Behind counts what was received behind it; it is at least 1 while a record is known to
 // exist that was not received.
 func (s *Store) Follow(ctx context.Context, after ledger.Position) iter.Seq2[ledger.Batch, error] {
-	return s.follow(ctx, after, ledger.Hash{})
-}
-
-// follow is Follow for one who knows the leaf hash of the record at the position; zero is any.
-func (s *Store) follow(ctx context.Context, after ledger.Position, leaf ledger.Hash) iter.Seq2[ledger.Batch, error] {
 	return func(yield func(ledger.Batch, error) bool) {
 		ctx, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
@@ -39,7 +34,7 @@ func (s *Store) follow(ctx context.Context, after ledger.Position, leaf ledger.H
 			yield(ledger.Batch{}, err)
 			return
 		}
-		f := &feed{s: s, leaf: leaf, filled: make(chan struct{}, 1), room: make(chan struct{}, 1)}
+		f := &feed{s: s, filled: make(chan struct{}, 1), room: make(chan struct{}, 1)}
 		f.at.Store(uint64(after))
 		var pump sync.WaitGroup
 		pump.Go(func() { f.run(ctx) })

@@ -28,10 +28,28 @@ import (
 	"github.com/talenttrust/auditledger/ledger/ledgertest/esnode/node"
 )
 
+// lines is a log that may be read while it is written.
+type lines struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
 // refused opens a store that cannot be opened, and looks at why.
 func refused(t *testing.T, c eventstore.Config, want string) {
 	t.Helper()
-	var log bytes.Buffer
+	var log lines
 	c.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	if c.Start == 0 {
 		c.Start = 20 * time.Second
@@ -46,7 +64,7 @@ func refused(t *testing.T, c eventstore.Config, want string) {
 		t.Errorf("got %v, want an error with %q", err, want)
 	}
 	if strings.Contains(err.Error()+log.String(), "hunter2") {
-		t.Errorf("the password is told: %v\n%s", err, &log)
+		t.Errorf("the password is told: %v\n%s", err, log.String())
 	}
 }
 
@@ -86,7 +104,7 @@ func TestOpenRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			refused(t, eventstore.Config{URL: c.url, Dir: t.TempDir(), Start: 4 * time.Second}, c.want)
+			refused(t, eventstore.Config{URL: c.url, Dir: t.TempDir(), Start: 1500 * time.Millisecond}, c.want)
 		})
 	}
 	t.Run("no answer", func(t *testing.T) {

@@ -51,7 +51,9 @@ func (x *Index) extend(r *ledger.Record) (Fit, error) {
 		return Strange, nil
 	}
 	a := Of(r, head)
-	x.add(&a)
+	if x.add(&a); r.Position > x.top.Position {
+		x.top = Top{r.Position, r.Leaf}
+	}
 	return Added, x.failed
 }
 
@@ -76,12 +78,23 @@ func (x *Index) headWhileLocked(stream string) (ledger.StreamHead, error) {
 	}
 }
 
-// Advance moves the cursor, never back: every record up to the position is in. The mark is kept with
-// it, for whoever must tell later whether it is still the same record that stands there.
-func (x *Index) Advance(to ledger.Position, mark ledger.Hash) {
+// Advance moves the cursor, never back: every record up to the position is in.
+func (x *Index) Advance(to ledger.Position) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if to > x.cursor {
-		x.cursor, x.mark = to, mark
-	}
+	x.cursor = max(x.cursor, to)
+}
+
+// Top is the record with the highest position that Extend has added. Who has it knows later whether
+// the ledger is still the one that the index was made from.
+type Top struct {
+	Position ledger.Position // 0: there is none
+	Leaf     ledger.Hash
+}
+
+// Top returns it, as of the last time that what is in memory was written, when asked at once after Open.
+func (x *Index) Top() Top {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return x.top
 }

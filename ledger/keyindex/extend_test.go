@@ -84,13 +84,13 @@ func TestExtend(t *testing.T) {
 				if !extend(&all[i]) {
 					t.Errorf("record %d of the ledger: records before it are missing", i)
 				}
-				x.Advance(all[i].Position, all[i].Leaf)
+				x.Advance(all[i].Position)
 			}
 		})
 		wg.Wait()
 		m.checkStreams(t, x)
-		if at, mark := x.Marked(); at != all[599].Position || mark != all[599].Leaf {
-			t.Errorf("cursor %d, want %d with the leaf there", at, all[599].Position)
+		if top := x.Top(); x.Cursor() != all[599].Position || top != (Top{all[599].Position, all[599].Leaf}) {
+			t.Errorf("cursor %d, top %d, want %d with the leaf there", x.Cursor(), top.Position, all[599].Position)
 		}
 		if err := x.db.Flush(); err != nil {
 			t.Fatal(err)
@@ -100,10 +100,13 @@ func TestExtend(t *testing.T) {
 		}
 		y := openIndex(t, filepath.Join(dir, "b"), 30)
 		defer y.Close()
-		at, mark := y.Marked()
+		at, top := y.Cursor(), y.Top()
+		if top.Position < at {
+			t.Errorf("top %d is below the cursor, %d", top.Position, at)
+		}
 		for i := range all {
-			if all[i].Position == at && all[i].Leaf != mark {
-				t.Errorf("the mark at %d is not the leaf there", at)
+			if all[i].Position == top.Position && all[i].Leaf != top.Leaf {
+				t.Errorf("the top's leaf is not the one at %d", at)
 			}
 			if all[i].Position > at {
 				if fit, err := y.Extend(&all[i]); fit != Added && fit != Known || err != nil {

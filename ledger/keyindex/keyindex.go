@@ -14,7 +14,7 @@
 //
 // Pebble keys, all integers big-endian:
 //
-//	c                              → cursor, 8 bytes; behind it what Advance was told of it, 32 bytes, if anything
+//	c                              → cursor, 8 bytes; where Extend was used, behind it the highest position that is in, 8 bytes, and the leaf hash there
 //	h stream                       → head
 //	s stream 0x00 revision(8)      → positions of this revision and of those behind it that came with it
 //	k contractId 0x00 sequence(8) eventId → the key's newest generation
@@ -58,7 +58,7 @@ type Index struct {
 
 	mu       sync.RWMutex // guards all below
 	cursor   ledger.Position
-	mark     ledger.Hash     // of the cursor, from Advance
+	top      Top             // from Extend
 	saved    ledger.Position // cursor that was written last
 	version  Version
 	floor    Version // up to here, entries may have left memory
@@ -75,8 +75,8 @@ type Index struct {
 // table holds what was applied since the last one.
 type table struct {
 	records int
-	cursor  ledger.Position // of the index when the table became read-only, with its mark and version
-	mark    ledger.Hash
+	cursor  ledger.Position // of the index when the table became read-only, as the next two
+	top     Top
 	version Version
 	keys    map[ledger.Key]int32 // index of the newest generation in entries
 	entries []entry              // of accepted events
@@ -137,26 +137,23 @@ func (x *Index) loadCursor() error {
 	if err != nil || v == nil {
 		return err
 	}
-	if len(v) != 8 && len(v) != 8+len(x.mark) {
+	if len(v) != 8 && len(v) != 16+len(x.top.Leaf) {
 		return fmt.Errorf("key index %s: the cursor has %d bytes", x.c.Dir, len(v))
 	}
 	x.cursor = ledger.Position(binary.BigEndian.Uint64(v))
 	x.saved = x.cursor
-	copy(x.mark[:], v[8:])
+	if v = v[8:]; len(v) > 0 {
+		x.top.Position = ledger.Position(binary.BigEndian.Uint64(v))
+		copy(x.top.Leaf[:], v[8:])
+	}
 	return nil
 }
 
 // Cursor is the position up to which all of the ledger is in the index.
 func (x *Index) Cursor() ledger.Position {
-	at, _ := x.Marked()
-	return at
-}
-
-// Marked is the cursor and the mark that came with it; zero where none did.
-func (x *Index) Marked() (ledger.Position, ledger.Hash) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	return x.cursor, x.mark
+	return x.cursor
 }
 
 // Applied is one record's part of the index.
@@ -208,7 +205,7 @@ func (x *Index) turn() {
 	if x.active.records == 0 && x.cursor == x.saved || x.failed != nil {
 		return
 	}
-	x.active.cursor, x.active.mark, x.active.version = x.cursor, x.mark, x.version
+	x.active.cursor, x.active.top, x.active.version = x.cursor, x.top, x.version
 	x.writing, x.active, x.saved = x.active, newTable(x.active), x.cursor
 	select {
 	case x.wake <- struct{}{}:
@@ -453,8 +450,9 @@ func (x *Index) writeTable() (int, error) {
 func (t *table) writeTo(b *pebble.Batch) error {
 	var buf []byte
 	cursor := binary.BigEndian.AppendUint64(nil, uint64(t.cursor))
-	if !t.mark.IsZero() {
-		cursor = append(cursor, t.mark[:]...)
+	if t.top.Position > 0 {
+		cursor = binary.BigEndian.AppendUint64(cursor, uint64(t.top.Position))
+		cursor = append(cursor, t.top.Leaf[:]...)
 	}
 	err := b.Set(cursorKey, cursor, nil)
 	streams := slices.Sorted(maps.Keys(t.streams))
