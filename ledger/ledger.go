@@ -391,16 +391,25 @@ func (l *Ledger) rejectionEntry(req Request, d *draft, now int64) *Entry {
 	return e
 }
 
-// ID is the identity of the ledger in s: the leaf hash of its first record, LedgerCreated. It stays
-// the same when the ledger moves to another store.
+// ID is the identity of the ledger in s: the leaf hash of its first record. It stays the same when the
+// ledger moves to another store.
 func ID(ctx context.Context, s Reader) (string, error) {
+	first, err := First(ctx, s)
+	if err != nil {
+		return "", err
+	}
+	return first.Leaf.String(), nil
+}
+
+// First is the first record of the ledger in s, LedgerCreated.
+func First(ctx context.Context, s Reader) (Record, error) {
 	for rec, err := range s.Stream(ctx, LedgerStream, 0, false) {
 		if err != nil {
-			return "", fmt.Errorf("read the ledger's first record: %w", err)
+			return rec, fmt.Errorf("read the ledger's first record: %w", err)
 		}
-		return rec.Leaf.String(), nil
+		return rec, nil
 	}
-	return "", fmt.Errorf("the ledger has no first record: %w", ErrDamaged)
+	return Record{}, fmt.Errorf("the ledger has no first record: %w", ErrDamaged)
 }
 
 // Creation is the entry of a new ledger's first record, for stores.

@@ -58,6 +58,7 @@ type Config struct {
 const (
 	flushEvery   = 30 * time.Second
 	flushRecords = 500_000
+	saveEvery    = 250 * time.Millisecond // at least, what is folded is written and can be read
 	firstRetry   = 100 * time.Millisecond
 	lastRetry    = 10 * time.Second
 	memTable     = 32 << 20  // bytes of new rows in memory
@@ -149,6 +150,7 @@ type Projections struct {
 	c        Config
 	db       *pebble.DB
 	ledgerID string
+	first    ledger.Position // of the ledger; 1 where positions count records
 	known    []projection
 
 	sets map[string]*pair
@@ -171,7 +173,7 @@ type Projections struct {
 type tip struct {
 	cursor
 	head   ledger.Position
-	behind int64 // records between the cursor and head
+	behind int64 // records between the cursor and head, as far as they are known
 }
 
 // pair is a projection's rows that answer and those that are being built, nil for none. It changes
@@ -202,10 +204,11 @@ func open(ctx context.Context, c Config, known []projection) (*Projections, erro
 		c: c, known: known, jobs: make(chan *rows, 4*len(known)), flush: make(chan struct{}, 1),
 		sets: map[string]*pair{}, moved: make(chan struct{}),
 	}
-	var err error
-	if p.ledgerID, err = ledger.ID(ctx, c.Reader); err != nil {
+	first, err := ledger.First(ctx, c.Reader)
+	if err != nil {
 		return nil, fmt.Errorf("projections: %w", err)
 	}
+	p.ledgerID, p.first = first.Leaf.String(), first.Position
 	if p.db, err = keyindex.OpenDB(keyindex.DBConfig{Dir: c.Dir, MemTable: memTable, Cache: cacheBytes, Logger: c.Logger, Fatal: c.Fatal}); err != nil {
 		return nil, fmt.Errorf("projections: %w", err)
 	}
@@ -257,7 +260,7 @@ func (p *Projections) assemble(head ledger.Position) {
 			p.at.cursor = a.at
 		}
 	}
-	p.at.head, p.at.behind = head, int64(head-min(p.at.position, head))
+	p.at.head = head
 	p.next = p.at
 	for _, known := range p.known {
 		pair := p.sets[known.name]

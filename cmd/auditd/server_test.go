@@ -117,7 +117,7 @@ func TestFreshInstance(t *testing.T) {
 		t.Errorf("got %+v while the projections are behind", behind)
 	}
 	n.Faults.Clear()
-	n.Drop(node.TooSlow())
+	n.Cut()
 	numbers := settled(t, p.url, func(s *stats) bool { return s.Duplicates == 2*each && s.Conflicts == 2*each })
 	if numbers.Accepted != contracts*each || numbers.Contracts != contracts {
 		t.Errorf("got %+v", *numbers)
