@@ -36,13 +36,14 @@ type Config struct {
 	Window   Window // nil: none
 	Instance string // names this instance's own streams; 1 to 64 characters of the id alphabet; "local" when empty
 
-	Schemas       *Schemas      // of payloads; nil: the built-in ones
-	Lax           bool          // payload schemas and unknown members are not checked
-	PlainConflict bool          // conflicts have the code "conflict" (no payload integrity check)
-	MaxAge        time.Duration // of an event that was never seen; 24 h when 0
-	MaxSkew       time.Duration // into the future; 5 min when 0
-	MaxPayload    int           // bytes, as received and in canonical form; 256 KiB when 0
-	Chunk         int           // events appended at once; 100 when 0
+	Schemas       *Schemas       // of payloads; nil: the built-in ones
+	Known         func(Key) bool // of a Store that is elsewhere: it knows the key without asking there, and the Window is not asked; nil: never
+	Lax           bool           // payload schemas and unknown members are not checked
+	PlainConflict bool           // conflicts have the code "conflict" (no payload integrity check)
+	MaxAge        time.Duration  // of an event that was never seen; 24 h when 0
+	MaxSkew       time.Duration  // into the future; 5 min when 0
+	MaxPayload    int            // bytes, as received and in canonical form; 256 KiB when 0
+	Chunk         int            // events appended at once; 100 when 0
 
 	Now     func() time.Time     // time.Now when nil
 	Elapsed func() time.Duration // a clock that only counts, sleep included; when nil the system's, or Now where that is set
