@@ -74,7 +74,7 @@ func TestFreshInstance(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer n.Close()
-	arg := "--ledger-store=" + n.URL()
+	bin, arg := buildProgram(t), "--ledger-store="+n.URL()
 	const contracts, each = 11, 1000 // more records than make up for no progress
 	events := func(contract int, payload string) string {
 		all := make([]string, each)
@@ -83,16 +83,17 @@ func TestFreshInstance(t *testing.T) {
 		}
 		return batch("lease_contract", all...)
 	}
-	old := start(t, filepath.Join(t.TempDir(), "old"), arg)
+	old := startProgram(t, bin, filepath.Join(t.TempDir(), "old"), arg)
 	var first [contracts]*answer
 	for c := range first {
 		if first[c] = send200(t, old.url, events(c, `{"v":1}`)); first[c].Summary.Accepted != each {
 			t.Fatalf("got %+v, want all accepted", first[c].Summary)
 		}
 	}
-	old.stopWell(t)
+	old.end(t)
 	n.Faults.OnSubscribe(func(string) node.SubscriptionFault { return node.SubscriptionFault{After: each / 2, Silent: true} })
-	p := start(t, filepath.Join(t.TempDir(), "new"), arg)
+	p := startProgram(t, bin, filepath.Join(t.TempDir(), "new"), arg)
+	defer p.end(t)
 	for _, c := range []int{contracts - 1, 3} {
 		again := send200(t, p.url, events(c, `{"v":1.0}`))
 		for i, r := range again.Results {
@@ -126,7 +127,6 @@ func TestFreshInstance(t *testing.T) {
 	if ready.Status != "ready" || ready.Projections["history"].Progress != 1 {
 		t.Errorf("got %+v at the end", ready)
 	}
-	p.stopWell(t)
 }
 
 // The server goes away and comes back while the program runs: writes are answered 503 meanwhile, reads go
