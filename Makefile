@@ -16,9 +16,10 @@ check: ## what must hold of the code as it is written
 	go tool staticcheck ./...
 	go mod tidy -diff
 
-bench: ## µs per event of each stage, and the whole service beside the bare path
+bench: ## µs per event of each stage, the whole service beside the bare path, rebuild and reads (REPLAY_RECORDS=2000000)
 	go test -run '^$$' -bench . -benchtime 1s ./ledger/... ./projections
 	go test -run '^$$' -bench Ingest -benchtime 5000x ./cmd/auditd
+	go test -run '^$$' -bench Replay -benchtime 1x ./cmd/auditd
 	go test -run '^$$' -bench . -benchtime 1s ./cmd/collector/outbox
 
 soak: ## ten minutes of load, or SOAK=1h: goroutines, files and memory must not grow

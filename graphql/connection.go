@@ -47,6 +47,28 @@ func (r *resolver) contracts(run *run, a args) (any, error) {
 	return &contractPage{got}, nil
 }
 
+// findingPage is a page of a contract's findings.
+type findingPage struct{ page projections.FindingPage }
+
+func (p *findingPage) Cursor(i int) string                   { return p.page.Cursor(i) }
+func (p *findingPage) Total(context.Context) (*int64, error) { return &p.page.Total, nil }
+func (p *findingPage) node(i int) any                        { return p.page.Findings[i] }
+func (p *findingPage) len() int                              { return len(p.page.Findings) }
+func (p *findingPage) info() projections.PageInfo            { return p.page.Info }
+func (p *findingPage) asOf() string                          { return p.page.AsOf.String() }
+
+func (r *resolver) findings(run *run, contractID string, a args) (any, error) {
+	page, err := pageOf(a)
+	if err != nil {
+		return nil, err
+	}
+	got, err := r.q.Findings(run.ctx, contractID, page)
+	if err != nil {
+		return nil, err
+	}
+	return &findingPage{got}, nil
+}
+
 // edge is an element of a page with its cursor.
 type edge struct {
 	page connection

@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -265,6 +266,68 @@ func TestNodes(t *testing.T) {
 		fmt.Sprintf(`{"a":{"status":"REJECTED"},"b":{"status":"ACCEPTED","id":%q},"c":{"contractId":"c"},"d":null}`, got.Data.Contract.History.Edges[1].Node.ID))
 }
 
+// TestFindingsPages pages through the findings of a contract with more than a page can hold, both ways.
+func TestFindingsPages(t *testing.T) {
+	const gaps = 1500
+	h := open(t, graphql.Config{})
+	var events [][3]string
+	for i := range gaps + 1 {
+		events = append(events, [3]string{fmt.Sprint("e", i), fmt.Sprint(2 * i), "{}"})
+	}
+	h.send(t, "c", events...)
+	h.settled(t)
+	for _, c := range []struct{ args, next string }{{"first:400,after:$at", "endCursor"}, {"last:400,before:$at", "startCursor"}} {
+		seen, at := map[int64]bool{}, ""
+		for more := true; more; {
+			_, body := h.ask(t, `query($at:String){contract(id:"c"){findingsConnection(`+c.args+`){totalCount edges{node{kind fromSequence}} pageInfo{hasNextPage hasPreviousPage cursor:`+c.next+`}}}}`, map[string]any{"at": at})
+			var got struct {
+				Data struct {
+					Contract struct {
+						FindingsConnection struct {
+							TotalCount int
+							Edges      []struct {
+								Node struct {
+									Kind         string
+									FromSequence int64
+								}
+							}
+							PageInfo struct {
+								HasNextPage, HasPreviousPage bool
+								Cursor                       string
+							}
+						}
+					}
+				}
+			}
+			if err := json.Unmarshal([]byte(body), &got); err != nil {
+				t.Fatal(err)
+			}
+			page := got.Data.Contract.FindingsConnection
+			for _, e := range page.Edges {
+				if e.Node.Kind != "SEQUENCE_GAP" || seen[e.Node.FromSequence] {
+					t.Fatalf("%+v is no gap, or stands on two pages", e.Node)
+				}
+				seen[e.Node.FromSequence] = true
+			}
+			if page.TotalCount != gaps {
+				t.Fatalf("totalCount %d, want %d: %.300s", page.TotalCount, gaps, body)
+			}
+			if at, more = page.PageInfo.Cursor, page.PageInfo.HasNextPage; c.next == "startCursor" {
+				more = page.PageInfo.HasPreviousPage
+			}
+		}
+		if len(seen) != gaps {
+			t.Errorf("%s: %d findings on all pages, want %d", c.args, len(seen), gaps)
+		}
+	}
+	h.want(t, `{contract(id:"c"){findings(first:1){message entries{eventId}} findingsConnection(first:1){edges{node{entries{eventId}}}}}}`, nil,
+		`{"contract":{"findings":[{"message":"No event with sequence 1 was accepted, though there are some before and behind it.","entries":[{"eventId":"e0"},{"eventId":"e1"}]}],
+		 "findingsConnection":{"edges":[{"node":{"entries":[{"eventId":"e0"},{"eventId":"e1"}]}}]}}}`)
+	if _, body := h.ask(t, `{contract(id:"c"){findingsConnection(first:1001){totalCount}}}`, nil); !strings.Contains(body, "BAD_ARGUMENT") {
+		t.Errorf("a page that is too large: %.300s", body)
+	}
+}
+
 // bombs are queries that cost a server much more than they cost the sender.
 func bombs() map[string]string {
 	spread := "query{...f0}"
@@ -314,9 +377,17 @@ func manyNames(form string, n int) string {
 func TestBombs(t *testing.T) {
 	h := open(t, graphql.Config{})
 	for name, query := range bombs() {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
 		start := time.Now()
 		status, body := h.ask(t, query, nil, "application/graphql-response+json")
-		t.Logf("%-16s %s %d %s", name, time.Since(start).Round(time.Microsecond), status, body)
+		took := time.Since(start).Round(time.Microsecond)
+		runtime.ReadMemStats(&after)
+		used := (after.TotalAlloc - before.TotalAlloc) >> 10
+		t.Logf("%-16s %s %d KiB %d %s", name, took, used, status, body)
+		if used > 16<<10 { // client and all that runs beside included
+			t.Errorf("%s: %d KiB of memory were taken", name, used)
+		}
 		if status/100 != 4 && !(name == "first 100000" && status == 200) || len(body) > 1000 || !strings.Contains(body, `"errors"`) {
 			t.Errorf("%s: status %d, %d bytes: %.200s", name, status, len(body), body)
 		}
@@ -332,10 +403,21 @@ func TestVariablesOfWrongType(t *testing.T) {
 			t.Errorf("$s = %.20v: %d %.300s", v, status, body)
 		}
 	}
+	list := make([]int, 40_000)
+	for name, variables := range map[string]map[string]any{
+		"a list for a string": {"s": list}, "a list for an object": {"f": list}, "a list in an object": {"f": map[string]any{"status": list}},
+		"unknown members": {"f": map[string]any{strings.Repeat("x", 50_000): 1}}, "a list nobody asked for": {"other": list, "s": 1},
+	} {
+		status, body := h.ask(t, `query($s:String,$f:HistoryFilter){activity(filter:$f,after:$s){asOf}}`, variables, "application/graphql-response+json")
+		if len(body) > 1000 || !strings.Contains(body, `"errors"`) {
+			t.Errorf("%s: %d, %d bytes: %.300s", name, status, len(body), body)
+		}
+	}
 	h.want(t, `query($n:Int!,$f:HistoryFilter){activity(first:$n,filter:$f){totalCount}}`, map[string]any{"n": 3, "f": map[string]any{"fromSequence": 9007199254740991, "status": "ACCEPTED"}}, `{"activity":{"totalCount":0}}`)
 	for query, code := range map[string]string{
 		`{history}`: "VALIDATION", `{stats(from:"yesterday"){total}}`: "VALIDATION", `query a{stats{total}} query b{stats{total}}`: "BAD_REQUEST",
 		`{stats(from:"2026-01-01T00:30:00Z"){total}}`: "BAD_ARGUMENT", `{activity(first:0){asOf}}`: "BAD_ARGUMENT", `{activity(first:1,last:1){asOf}}`: "BAD_ARGUMENT",
+		`query a{stats{total}} query ` + strings.Repeat("b", 4000) + `{stats{total}}`: "BAD_REQUEST",
 		`{activity(asOf:"x"){asOf}}`: "BAD_ARGUMENT", `mutation{a}`: "not configured for mutations", `subscription{a}`: "VALIDATION",
 	} {
 		if _, body := h.ask(t, query, nil); !strings.Contains(body, code) {

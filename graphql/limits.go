@@ -230,7 +230,7 @@ func (m *meter) fragment(name string) (size, error) {
 // lists says how many elements the lists of the schema have at most; pages have as many as asked for.
 var lists = map[string]int{
 	"history": projections.DefaultPage, "activity": projections.DefaultPage, "contracts": projections.DefaultPage,
-	"findings": projections.DefaultPage, "entries": 2, "event": 10, "series": 100, "byContractType": 101, "byCode": 10, "projections": 4,
+	"findings": projections.DefaultPage, "findingsConnection": projections.DefaultPage, "entries": 2, "event": 10, "series": 100, "byContractType": 101, "byCode": 10, "projections": 4,
 }
 
 // times is how often the selection of a field may be answered.

@@ -39,7 +39,7 @@ type types struct {
 	status, order, bucket, byOrder, kind *graphql.Enum
 	filter                               *graphql.InputObject
 	contract, entry, finding             *graphql.Object
-	history, contracts                   *graphql.Object
+	history, contracts, findings         *graphql.Object
 	stats, projection                    *graphql.Object
 }
 
@@ -57,6 +57,7 @@ func newSchema(r *resolver) (graphql.Schema, error) {
 	t.makeEntry()
 	t.history = t.connection("History", t.entry)
 	t.makeFinding()
+	t.findings = t.connection("Finding", t.finding)
 	t.makeContract()
 	t.contracts = t.connection("Contract", t.contract)
 	t.makeStats()
@@ -198,7 +199,7 @@ func (t *types) makeContract() {
 			"firstProcessedAt": t.count(dateTime, "", func(c *projections.Contract) any { return c.FirstProcessedAt }),
 			"lastProcessedAt":  t.count(dateTime, "", func(c *projections.Contract) any { return c.LastProcessedAt }),
 			"lastSequence":     t.count(long, "Of the last accepted event.", func(c *projections.Contract) any { return c.LastSequence }),
-			"findings": field(r, listOf(t.finding), "The first ones, by kind and sequence.", graphql.FieldConfigArgument{"first": arg(graphql.Int, "100 when absent")},
+			"findings": field(r, listOf(t.finding), "The first ones, by kind and sequence; findingsConnection has all.", graphql.FieldConfigArgument{"first": arg(graphql.Int, "100 when absent")},
 				func(run *run, c *projections.Contract, a args) (any, error) {
 					page, err := pageOf(a)
 					if err != nil {
@@ -207,24 +208,37 @@ func (t *types) makeContract() {
 					got, err := r.q.Findings(run.ctx, c.ContractID, page)
 					return got.Findings, err
 				}),
+			"findingsConnection": field(r, required(t.findings), "All of them, by kind and sequence: always the latest, filling a gap takes its finding away from later pages.", pageArgs(),
+				func(run *run, c *projections.Contract, a args) (any, error) { return r.findings(run, c.ContractID, a) }),
 			"findingsTotal": field(r, required(long), "", nil, func(run *run, c *projections.Contract, _ args) (any, error) {
 				got, err := r.q.Findings(run.ctx, c.ContractID, projections.Page{First: 1})
 				return got.Total, err
 			}),
-			"history": field(r, required(t.history), "Its accepted and rejected events.", t.historyArgs(true),
+			"history": field(r, required(t.history), "Its accepted and rejected events.", t.historyArgs(),
 				func(run *run, c *projections.Contract, a args) (any, error) { return r.history(run, c.ContractID, a) }),
 		},
 	})
 }
 
-func (t *types) historyArgs(order bool) graphql.FieldConfigArgument {
-	a := graphql.FieldConfigArgument{
-		"filter": arg(t.filter, ""), "first": arg(graphql.Int, "1 to 1000, 100 when neither first nor last is given"), "after": arg(graphql.String, "a cursor"),
-		"last": arg(graphql.Int, "1 to 1000"), "before": arg(graphql.String, "a cursor"), "asOf": arg(graphql.String, "a position: what came after it is not there"),
+// pageArgs are the arguments of a connection.
+func pageArgs() graphql.FieldConfigArgument {
+	return graphql.FieldConfigArgument{
+		"first": arg(graphql.Int, "1 to 1000, 100 when neither first nor last is given"), "after": arg(graphql.String, "a cursor"),
+		"last": arg(graphql.Int, "1 to 1000"), "before": arg(graphql.String, "a cursor"),
 	}
-	if order {
-		a["order"] = arg(t.order, "DESC when absent")
-	}
+}
+
+func (t *types) historyArgs() graphql.FieldConfigArgument {
+	a := pageArgs()
+	a["filter"], a["order"] = arg(t.filter, ""), arg(t.order, "DESC when absent")
+	a["asOf"] = arg(graphql.String, "a position: what came after it is not there")
+	return a
+}
+
+func (t *types) contractsArgs() graphql.FieldConfigArgument {
+	a := pageArgs()
+	a["search"], a["type"] = arg(graphql.String, "part of the contractId, in upper or lower case"), arg(graphql.String, "")
+	a["orderBy"], a["asOf"] = arg(t.byOrder, "CONTRACT_ID when absent"), arg(graphql.String, "a position")
 	return a
 }
 
@@ -233,17 +247,14 @@ func (t *types) query() *graphql.Object {
 	return graphql.NewObject(graphql.ObjectConfig{Name: "Query", Fields: graphql.Fields{
 		"contract": field(r, t.contract, "Null when it is not known.", graphql.FieldConfigArgument{"id": arg(required(graphql.ID), "the contractId")},
 			func(run *run, _ any, a args) (any, error) { return r.contract(run, a.text("id")) }),
-		"contracts": field(r, required(t.contracts), "", graphql.FieldConfigArgument{
-			"search": arg(graphql.String, "part of the contractId, in upper or lower case"), "type": arg(graphql.String, ""), "orderBy": arg(t.byOrder, "CONTRACT_ID when absent"),
-			"first": arg(graphql.Int, "1 to 1000, 100 when absent"), "after": arg(graphql.String, "a cursor"), "last": arg(graphql.Int, ""), "before": arg(graphql.String, ""), "asOf": arg(graphql.String, "a position"),
-		}, func(run *run, _ any, a args) (any, error) { return r.contracts(run, a) }),
+		"contracts": field(r, required(t.contracts), "", t.contractsArgs(), func(run *run, _ any, a args) (any, error) { return r.contracts(run, a) }),
 		"event": field(r, listOf(t.entry), "Every generation of one key, oldest first.", graphql.FieldConfigArgument{
 			"contractId": arg(required(graphql.ID), ""), "eventId": arg(required(graphql.ID), ""), "sequence": arg(required(long), ""),
 		}, func(run *run, _ any, a args) (any, error) {
 			all, err := r.q.Event(run.ctx, ledger.Key{ContractID: a.text("contractId"), EventID: a.text("eventId"), Sequence: a.millis("sequence")})
 			return onPage(all), err
 		}),
-		"activity": field(r, required(t.history), "The whole ledger's accepted and rejected events.", t.historyArgs(true),
+		"activity": field(r, required(t.history), "The whole ledger's accepted and rejected events.", t.historyArgs(),
 			func(run *run, _ any, a args) (any, error) { return r.history(run, "", a) }),
 		"stats": field(r, required(t.stats), "Numbers of the ledger, or of a time range on bucket edges.", graphql.FieldConfigArgument{
 			"from": arg(dateTime, "inclusive"), "to": arg(dateTime, "exclusive"), "bucket": arg(t.bucket, "asks for a series"),

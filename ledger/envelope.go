@@ -34,26 +34,26 @@ func (l *Ledger) prepareEnvelope(req Request, eventID string, envelope []byte, n
 	defer func() { p.envelope = false }()
 	drafts := make([]draft, 1)
 	d := &drafts[0]
-	d.rejection = p.parse(envelope)
-	d.event = p.ev
+	d.rejection = p.parse(&d.event, envelope)
 	d.event.EventID, d.event.Sequence = eventID, 0
 	d.describe()
 	if !req.Source.allows(d.event.ContractType, d.event.ContractID) {
 		d.rejection = notAllowed()
 	}
 	if d.rejection == nil {
-		d.entry = l.envelopeEntry(req, &d.event, now)
+		d.entry = new(Entry)
+		l.fillEnvelope(d.entry, req, &d.event, now)
 	}
 	return drafts
 }
 
-// envelopeEntry is the entry of an envelope. The request that brought it was signed; it has no
-// signature of its own.
-func (l *Ledger) envelopeEntry(req Request, ev *Event, now int64) *Entry {
+// fillEnvelope is fill for an envelope. The request that brought it was signed; it has no signature of
+// its own.
+func (l *Ledger) fillEnvelope(e *Entry, req Request, ev *Event, now int64) {
 	source := *req.Source
 	source.Window, source.SequenceFree = 0, true
 	req.Source = &source
-	return l.entry(req, ev, "", now)
+	l.fill(e, req, ev, "", now)
 }
 
 func (m *members) envelopeSlot(name []byte) *canonical.Member {

@@ -45,14 +45,15 @@ type parser struct {
 	maxPayload int  // bytes
 	envelope   bool // the text is an envelope (envelope.go)
 
-	ev     Event
+	ev     *Event
 	errors []FieldError
 }
 
-// parse reads one event into p.ev and says why it cannot be accepted, if so. What could be read of
-// its ids is in p.ev even then.
-func (p *parser) parse(raw []byte) *Rejection {
-	p.ev = Event{Sequence: Absent, Timestamp: Absent, RawHash: canonical.Sum(raw)}
+// parse reads one event into ev and says why it cannot be accepted, if so. What could be read of
+// its ids is in ev even then.
+func (p *parser) parse(ev *Event, raw []byte) *Rejection {
+	p.ev = ev
+	*ev = Event{Sequence: Absent, Timestamp: Absent, RawHash: canonical.Sum(raw)}
 	p.errors = nil
 	clean, cleaned := canonical.Clean(raw)
 	p.ev.Sanitized = cleaned

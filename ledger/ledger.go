@@ -181,11 +181,10 @@ type draft struct {
 func (l *Ledger) prepare(req Request, contractType string, events [][]byte, now int64) []draft {
 	p := l.parsers.Get().(*parser)
 	defer l.parsers.Put(p)
-	drafts := make([]draft, len(events))
+	drafts, entries := make([]draft, len(events)), make([]Entry, len(events))
 	for i, raw := range events {
-		rejection := p.parse(raw)
 		d := &drafts[i]
-		d.event, d.rejection = p.ev, rejection
+		d.rejection = p.parse(&d.event, raw)
 		d.event.ContractType = contractType
 		d.describe()
 		if !req.Source.allows(contractType, d.event.ContractID) {
@@ -196,7 +195,8 @@ func (l *Ledger) prepare(req Request, contractType string, events [][]byte, now 
 			keyID, d.rejection = req.Source.Signing.check(&d.event)
 		}
 		if d.rejection == nil {
-			d.entry = l.entry(req, &d.event, keyID, now)
+			d.entry = &entries[i]
+			l.fill(d.entry, req, &d.event, keyID, now)
 		}
 	}
 	return drafts
@@ -212,10 +212,10 @@ func notAllowed() *Rejection {
 	return reject(CodeTypeNotAllowed, "the source may not send events of this type for this contract", nil)
 }
 
-// entry makes the record of an event that was never seen, as of now. keyID says which key verified its
+// fill makes e the record of an event that was never seen, as of now. keyID says which key verified its
 // signature, if one did.
-func (l *Ledger) entry(req Request, ev *Event, keyID string, now int64) *Entry {
-	e := &Entry{Window: req.Source.Window.Milliseconds()}
+func (l *Ledger) fill(e *Entry, req Request, ev *Event, keyID string, now int64) {
+	e.Window = req.Source.Window.Milliseconds()
 	e.Header = Header{
 		V: Version, Type: EventAccepted, Stream: ContractStream(ev.ContractID),
 		ContractID: ev.ContractID, EventID: ev.EventID, Sequence: ev.Sequence, ContractType: ev.ContractType,
@@ -244,7 +244,6 @@ func (l *Ledger) entry(req Request, ev *Event, keyID string, now int64) *Entry {
 		e.OutOfTime, e.Body.Late = nil, true
 	}
 	e.Seal()
-	return e
 }
 
 // append sends the events that could be accepted to the store.

@@ -83,21 +83,21 @@ func (h *Header) HasKey() bool { return h.ContractID != "" && h.EventID != "" &&
 // AppendCanonical appends the header's hashed form.
 func (h *Header) AppendCanonical(b []byte) []byte {
 	o := object{append(b, '{')}
-	o.str("code", h.Code)
-	o.hash("commitment", h.Commitment)
-	o.str("contractId", h.ContractID)
-	o.str("contractType", h.ContractType)
-	o.str("eventId", h.EventID)
-	o.integer("generation", h.Generation)
-	o.hash("prev", h.Prev)
-	o.integer("recordedAt", h.RecordedAt)
-	o.integer("revision", h.Revision)
-	o.integer("sequence", h.Sequence)
-	o.str("source", h.Source)
-	o.str("stream", h.Stream)
-	o.integer("timestamp", h.Timestamp)
-	o.str("type", string(h.Type))
-	o.integer("v", int64(h.V))
+	o.str(`"code":`, h.Code)
+	o.hash(`"commitment":`, h.Commitment)
+	o.str(`"contractId":`, h.ContractID)
+	o.str(`"contractType":`, h.ContractType)
+	o.str(`"eventId":`, h.EventID)
+	o.integer(`"generation":`, h.Generation)
+	o.hash(`"prev":`, h.Prev)
+	o.integer(`"recordedAt":`, h.RecordedAt)
+	o.integer(`"revision":`, h.Revision)
+	o.integer(`"sequence":`, h.Sequence)
+	o.str(`"source":`, h.Source)
+	o.str(`"stream":`, h.Stream)
+	o.integer(`"timestamp":`, h.Timestamp)
+	o.str(`"type":`, string(h.Type))
+	o.integer(`"v":`, int64(h.V))
 	return append(o.b, '}')
 }
 
@@ -162,30 +162,30 @@ func (y *Body) AppendCanonical(b []byte, h *Header) []byte { return y.appendTo(b
 // appendTo appends the hashed form, or with salted the one that is stored as JSON.
 func (y *Body) appendTo(b []byte, h *Header, salted bool) []byte {
 	o := object{append(b, '{')}
-	o.positive("boundUntil", y.BoundUntil)
-	o.str("chatJid", y.ChatJID)
-	o.str("correlationId", y.CorrelationID)
-	o.counts("entries", y.Counts)
-	o.errors("errors", y.Errors)
+	o.positive(`"boundUntil":`, y.BoundUntil)
+	o.str(`"chatJid":`, y.ChatJID)
+	o.str(`"correlationId":`, y.CorrelationID)
+	o.counts(`"entries":`, y.Counts)
+	o.errors(`"errors":`, y.Errors)
 	if y.Payload != nil {
-		o.name("event")
-		o.b = appendEvent(o.b, h, "payload", y.Payload, y.Signature)
+		o.name(`"event":`)
+		o.b = appendEvent(o.b, h, `"payload":`, y.Payload, y.Signature)
 	}
-	o.optHash("eventHash", y.EventHash)
-	o.str("keyId", y.KeyID)
-	o.flag("late", y.Late)
-	o.flag("payloadChanged", y.PayloadChanged)
-	o.optHash("payloadHash", y.PayloadHash)
-	o.optHash("rawHash", y.RawHash)
-	o.str("reason", y.Reason)
+	o.optHash(`"eventHash":`, y.EventHash)
+	o.str(`"keyId":`, y.KeyID)
+	o.flag(`"late":`, y.Late)
+	o.flag(`"payloadChanged":`, y.PayloadChanged)
+	o.optHash(`"payloadHash":`, y.PayloadHash)
+	o.optHash(`"rawHash":`, y.RawHash)
+	o.str(`"reason":`, y.Reason)
 	if salted {
-		o.hash("salt", Hash(y.Salt))
+		o.hash(`"salt":`, Hash(y.Salt))
 	}
-	o.flag("sanitized", y.Sanitized)
-	o.str("sequencePolicy", y.SequencePolicy)
-	o.integer("supersedes", y.Supersedes)
-	o.str("traceparent", y.Traceparent)
-	o.str("verdict", y.Verdict)
+	o.flag(`"sanitized":`, y.Sanitized)
+	o.str(`"sequencePolicy":`, y.SequencePolicy)
+	o.integer(`"supersedes":`, y.Supersedes)
+	o.str(`"traceparent":`, y.Traceparent)
+	o.str(`"verdict":`, y.Verdict)
 	return append(o.b, '}')
 }
 
@@ -203,7 +203,7 @@ func EventHashOf(h *Header, payloadHash Hash, signature string) Hash {
 	return hashOf(func(b []byte) []byte {
 		var text [66]byte
 		quoted, _ := payloadHash.AppendText(append(text[:0], '"'))
-		return appendEvent(b, h, "payloadHash", append(quoted, '"'), signature)
+		return appendEvent(b, h, `"payloadHash":`, append(quoted, '"'), signature)
 	})
 }
 
@@ -211,14 +211,14 @@ func EventHashOf(h *Header, payloadHash Hash, signature string) Hash {
 // between eventId and sequence.
 func appendEvent(b []byte, h *Header, name string, payload []byte, signature string) []byte {
 	o := object{append(b, '{')}
-	o.str("contractId", h.ContractID)
-	o.str("contractType", h.ContractType)
-	o.str("eventId", h.EventID)
+	o.str(`"contractId":`, h.ContractID)
+	o.str(`"contractType":`, h.ContractType)
+	o.str(`"eventId":`, h.EventID)
 	o.name(name)
 	o.b = append(o.b, payload...)
-	o.integer("sequence", h.Sequence)
-	o.str("signature", signature)
-	o.integer("timestamp", h.Timestamp)
+	o.integer(`"sequence":`, h.Sequence)
+	o.str(`"signature":`, signature)
+	o.integer(`"timestamp":`, h.Timestamp)
 	return append(o.b, '}')
 }
 
@@ -254,16 +254,15 @@ func newSalt() (salt [32]byte) {
 	return salt
 }
 
-// object writes members of a canonical JSON object; the caller names them in sorted order.
+// object writes members of a canonical JSON object; the caller names them in sorted order, as
+// `"name":`.
 type object struct{ b []byte }
 
 func (o *object) name(n string) {
 	if o.b[len(o.b)-1] != '{' {
 		o.b = append(o.b, ',')
 	}
-	o.b = append(o.b, '"')
 	o.b = append(o.b, n...)
-	o.b = append(o.b, '"', ':')
 }
 
 func (o *object) str(n, v string) {
@@ -338,10 +337,10 @@ func (o *object) counts(n string, v []Count) {
 			o.b = append(o.b, ',')
 		}
 		e := object{append(o.b, '{')}
-		e.integer("count", c.Count)
-		e.integer("lastSeen", c.LastSeen)
-		e.integer("revision", c.Revision)
-		e.str("stream", c.Stream)
+		e.integer(`"count":`, c.Count)
+		e.integer(`"lastSeen":`, c.LastSeen)
+		e.integer(`"revision":`, c.Revision)
+		e.str(`"stream":`, c.Stream)
 		o.b = append(e.b, '}')
 	}
 	o.b = append(o.b, ']')

@@ -29,7 +29,7 @@ const VerdictVerified = "verified"
 // {contractId, contractType, eventId, payload, sequence, timestamp}, the payload in canonical form.
 func SignedForm(b []byte, ev *Event) []byte {
 	h := Header{ContractID: ev.ContractID, ContractType: ev.ContractType, EventID: ev.EventID, Sequence: ev.Sequence, Timestamp: ev.Timestamp}
-	return appendEvent(b, &h, "payload", ev.Payload, "")
+	return appendEvent(b, &h, `"payload":`, ev.Payload, "")
 }
 
 // check says which key verified the event's signature; "" where there is none to be verified. An event

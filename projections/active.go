@@ -30,6 +30,14 @@ type active struct {
 	counters counters
 	seconds  cache[int64, *second]
 	dirty    map[int64]*second
+	last     tallied // most events that follow one another are bound until the same second
+}
+
+// tallied is what an event is counted in that is bound until a second.
+type tallied struct {
+	second *second
+	n      int64 // of the second
+	wider  [len(widths) - 1]*int64
 }
 
 // second holds how many keys are bound until each of its milliseconds.
@@ -48,17 +56,26 @@ func (a *active) add(until int64) {
 		a.counters.add(boundKey(a.t.prefix, forever, 0), 1)
 		return
 	}
-	n := until / widths[0]
-	s := a.dirty[n]
-	if s == nil {
-		s = a.second(n)
-		a.dirty[n] = s
+	if n := until / widths[0]; a.last.second == nil || a.last.n != n {
+		a.last = a.tallied(n)
 	}
-	s.millis[until%widths[0]]++
+	a.last.second.millis[until%widths[0]]++
+	for _, wider := range a.last.wider {
+		*wider++
+	}
+}
+
+func (a *active) tallied(n int64) tallied {
+	c := tallied{second: a.dirty[n], n: n}
+	if c.second == nil {
+		c.second = a.second(n)
+		a.dirty[n] = c.second
+	}
 	for i, width := range widths[1:] {
-		a.t.key = appendNumbers(append(a.t.key[:0], a.t.prefix[0], a.t.prefix[1], tagBound, byte(i+1)), uint64(until/width))
-		a.counters.add(a.t.key, 1)
+		a.t.key = appendNumbers(append(a.t.key[:0], a.t.prefix[0], a.t.prefix[1], tagBound, byte(i+1)), uint64(n*widths[0]/width))
+		c.wider[i] = a.counters.delta(a.t.key)
 	}
+	return c
 }
 
 func (a *active) second(n int64) *second {
@@ -80,6 +97,7 @@ func (a *active) finish() {
 		a.t.put(boundKey(a.t.prefix, 0, uint64(n)), a.t.val)
 	}
 	clear(a.dirty)
+	a.last = tallied{}
 	a.seconds.age()
 	a.counters.finish(noSums)
 }

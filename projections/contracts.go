@@ -25,8 +25,7 @@ const (
 type contracts struct {
 	t        *table
 	counters counters
-	rows     cache[string, *contract]
-	dirty    []*contract
+	rows     contractRows[*contract]
 	rejected map[recordID]contractCode // of the records at hand
 }
 
@@ -42,16 +41,17 @@ type contract struct {
 type contractCode struct{ contractID, code string }
 
 func newContracts(t *table) folder {
-	return &contracts{t: t, counters: newCounters(t), rows: newCache[string, *contract](manyContracts), rejected: map[recordID]contractCode{}}
+	return &contracts{t: t, counters: newCounters(t), rows: newContractRows(t, tagContract, newContract), rejected: map[recordID]contractCode{}}
 }
 
 func (c *contracts) fold(r *ledger.Record) error {
+	row := c.rows.next()
 	switch r.Header.Type {
 	case ledger.EventAccepted, ledger.EventRejected:
 		if err := checkEvent(&r.Header); err != nil || r.Header.ContractID == "" {
 			return err
 		}
-		c.add(r)
+		c.add(row, r)
 	case ledger.DuplicatesCounted:
 		for i := range r.Body.Counts {
 			c.again(&r.Body.Counts[i])
@@ -60,9 +60,9 @@ func (c *contracts) fold(r *ledger.Record) error {
 	return nil
 }
 
-func (c *contracts) add(r *ledger.Record) {
+func (c *contracts) add(row *contract, r *ledger.Record) {
 	h := &r.Header
-	row := c.row(h.ContractID)
+	c.rows.change(row)
 	if row.entries == 0 {
 		row.FirstProcessedAt, row.first = h.RecordedAt, r.Position
 		key := appendNumbers(append(c.t.key[:0], c.t.prefix[0], c.t.prefix[1], tagMetric), uint64(h.RecordedAt/hourMillis))
@@ -93,7 +93,8 @@ func (r *contract) reject(code string, n int64) {
 // again adds repeats to the contract of the record that was met again, if it has one.
 func (c *contracts) again(n *ledger.Count) {
 	if id, ok := strings.CutPrefix(n.Stream, ledger.ContractStream("")); ok {
-		if row := c.row(id); row.entries > 0 {
+		if row := c.rows.of(id); row.entries > 0 {
+			c.rows.change(row)
 			row.Duplicates += n.Count
 		}
 		return
@@ -104,50 +105,27 @@ func (c *contracts) again(n *ledger.Count) {
 		of = contractCode{string(f.text()), string(f.text())}
 	}
 	if of.contractID != "" {
-		c.row(of.contractID).reject(of.code, n.Count)
+		row := c.rows.of(of.contractID)
+		c.rows.change(row)
+		row.reject(of.code, n.Count)
 	}
 }
 
-// prepare reads the rows of all contracts that the records will ask for.
-func (c *contracts) prepare(recs []ledger.Record) {
-	c.load(missing(recs, &c.rows))
-}
+func (c *contracts) prepare(recs []ledger.Record) { c.rows.prepare(recs) }
 
-func (c *contracts) load(ids []string) {
-	c.t.getAll(tagContract, ids, func(id string, val []byte) {
-		row := newContract(id)
-		if val != nil {
-			c.t.fail(row.decode(val))
-		}
-		c.rows.put(id, row)
-	})
-}
-
-// row returns the contract's row for changing.
-func (c *contracts) row(id string) *contract {
-	row, ok := c.rows.get(id)
-	if !ok {
-		c.load([]string{id})
-		row, _ = c.rows.get(id)
-	}
-	if !row.dirty {
-		row.dirty, c.dirty = true, append(c.dirty, row)
-	}
-	return row
-}
+func (r *contract) contract() string { return r.ContractID }
+func (r *contract) isDirty() *bool   { return &r.dirty }
 
 func newContract(id string) *contract {
 	return &contract{Contract: Contract{ContractID: id, LastSequence: ledger.Absent, LowestSequence: ledger.Absent, HighestSequence: ledger.Absent}}
 }
 
 func (c *contracts) finish() {
-	for _, row := range c.dirty {
-		if row.dirty = false; row.entries > 0 {
+	c.rows.finish(func(row *contract) {
+		if row.entries > 0 {
 			c.store(row)
 		}
-	}
-	c.dirty = c.dirty[:0]
-	c.rows.age()
+	})
 	for id, of := range c.rejected {
 		c.t.val = c.t.val[:0]
 		c.t.val.text(of.contractID)

@@ -1,6 +1,7 @@
 package projections
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -42,16 +43,87 @@ func (c *cache[K, V]) age() {
 	}
 }
 
-// missing returns the contracts of the records that are not remembered, each once, sorted.
-func missing[V any](recs []ledger.Record, known *cache[string, V]) (ids []string) {
+// contractRow is a row of which a projection has one for each contract, in memory.
+type contractRow interface {
+	comparable
+	contract() string
+	decode([]byte) error
+	isDirty() *bool // it is in memory otherwise than in the database
+}
+
+// contractRows are the rows under a tag, one for each contract.
+type contractRows[R contractRow] struct {
+	t      *table
+	tag    byte
+	make   func(contractID string) R
+	known  cache[string, R]
+	coming []R // of the records that will be folded, in their order
+	dirty  []R
+}
+
+func newContractRows[R contractRow](t *table, tag byte, make func(string) R) contractRows[R] {
+	return contractRows[R]{t: t, tag: tag, make: make, known: newCache[string, R](manyContracts)}
+}
+
+// prepare finds the rows of the records' contracts, and reads those that are not remembered.
+func (c *contractRows[R]) prepare(recs []ledger.Record) {
+	c.coming = c.coming[:0]
+	var missing []R
 	for i := range recs {
-		id := recs[i].Header.ContractID
-		if _, ok := known.get(id); !ok && id != "" {
-			ids = append(ids, id)
+		row, ok := c.known.get(recs[i].Header.ContractID)
+		if !ok {
+			row = c.make(recs[i].Header.ContractID)
+			c.known.put(row.contract(), row)
+			missing = append(missing, row)
 		}
+		c.coming = append(c.coming, row)
 	}
-	slices.Sort(ids)
-	return slices.Compact(ids)
+	c.load(missing)
+}
+
+func (c *contractRows[R]) load(missing []R) {
+	slices.SortFunc(missing, func(a, b R) int { return cmp.Compare(a.contract(), b.contract()) })
+	c.t.getAll(func(yield func([]byte, func([]byte) error) bool) {
+		for _, row := range missing {
+			if !yield(c.t.keyOf(c.tag, row.contract()), row.decode) {
+				return
+			}
+		}
+	}, len(missing))
+}
+
+// next returns the row of the contract of the record at hand. It is called once for every record.
+func (c *contractRows[R]) next() (row R) {
+	row, c.coming = c.coming[0], c.coming[1:]
+	return row
+}
+
+// of returns the row of any contract.
+func (c *contractRows[R]) of(contractID string) R {
+	row, ok := c.known.get(contractID)
+	if !ok {
+		row = c.make(contractID)
+		c.known.put(contractID, row)
+		c.load([]R{row})
+	}
+	return row
+}
+
+// change has the row written with the others.
+func (c *contractRows[R]) change(row R) {
+	if dirty := row.isDirty(); !*dirty {
+		*dirty, c.dirty = true, append(c.dirty, row)
+	}
+}
+
+// finish hands the changed rows out and may forget rows.
+func (c *contractRows[R]) finish(write func(row R)) {
+	for _, row := range c.dirty {
+		*row.isDirty() = false
+		write(row)
+	}
+	c.dirty = c.dirty[:0]
+	c.known.age()
 }
 
 // counters are rows that hold one number each, and are added to.
@@ -66,13 +138,16 @@ func newCounters(t *table) counters {
 }
 
 // add adds n to the counter under the key, which the caller may reuse.
-func (c *counters) add(key []byte, n int64) {
-	if d := c.deltas[string(key)]; d != nil {
-		*d += n
-		return
+func (c *counters) add(key []byte, n int64) { *c.delta(key) += n }
+
+// delta is what is added to the counter under the key, which the caller may reuse. It is good until finish.
+func (c *counters) delta(key []byte) *int64 {
+	d := c.deltas[string(key)]
+	if d == nil {
+		d = new(int64)
+		c.deltas[string(key)] = d
 	}
-	first := n // n itself would be on the heap in every call
-	c.deltas[string(key)] = &first
+	return d
 }
 
 // finish writes each counter once, after adding it to its sums.

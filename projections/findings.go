@@ -48,8 +48,7 @@ const (
 type findings struct {
 	t        *table
 	counters counters
-	rows     cache[string, *sequences]
-	dirty    []*sequences
+	rows     contractRows[*sequences]
 
 	// ranges holds the rows of gaps and reused sequences that the records at hand change, readable
 	// together with what is stored; nil when there are none.
@@ -78,11 +77,11 @@ type sequences struct {
 const fewGaps = 32
 
 func newFindings(t *table) folder {
-	return &findings{t: t, counters: newCounters(t), rows: newCache[string, *sequences](manyContracts)}
+	return &findings{t: t, counters: newCounters(t), rows: newContractRows(t, tagSequences, newSequences)}
 }
 
 func (f *findings) fold(r *ledger.Record) error {
-	h := &r.Header
+	h, s := &r.Header, f.rows.next()
 	if h.Type != ledger.EventAccepted && h.Type != ledger.EventRejected {
 		return nil
 	}
@@ -96,16 +95,16 @@ func (f *findings) fold(r *ledger.Record) error {
 		}
 		return nil
 	}
-	return f.accepted(r)
+	return f.accepted(s, r)
 }
 
-func (f *findings) accepted(r *ledger.Record) error {
+func (f *findings) accepted(s *sequences, r *ledger.Record) error {
 	h, y := &r.Header, &r.Body
 	free := y.SequencePolicy == ledger.SequenceFree
 	if free && h.Generation == 1 && !y.Sanitized && !y.Late {
 		return nil
 	}
-	s := f.row(h.ContractID)
+	f.rows.change(s)
 	if h.Generation > 1 {
 		f.single(s, kindReingested, r)
 		return nil
@@ -363,57 +362,29 @@ func (f *findings) writable() *pebble.Batch {
 	return f.ranges
 }
 
-// prepare reads the rows of all contracts that the records will ask for.
-func (f *findings) prepare(recs []ledger.Record) {
-	f.load(missing(recs, &f.rows))
-}
+func (f *findings) prepare(recs []ledger.Record) { f.rows.prepare(recs) }
 
-func (f *findings) load(ids []string) {
-	f.t.getAll(tagSequences, ids, func(id string, val []byte) {
-		s := newSequences(id)
-		if val != nil {
-			f.t.fail(s.decode(val))
-		}
-		f.rows.put(id, s)
-	})
-}
+func (s *sequences) contract() string { return s.id }
+func (s *sequences) isDirty() *bool   { return &s.dirty }
 
 func newSequences(id string) *sequences {
 	return &sequences{id: id, lowest: ledger.Absent, highest: ledger.Absent, few: true}
 }
 
-// row returns the contract's row for changing.
-func (f *findings) row(id string) *sequences {
-	s, ok := f.rows.get(id)
-	if !ok {
-		f.load([]string{id})
-		s, _ = f.rows.get(id)
-	}
-	if !s.dirty {
-		s.dirty, f.dirty = true, append(f.dirty, s)
-	}
-	return s
-}
-
 func (f *findings) finish() {
-	for _, s := range f.dirty {
+	f.rows.finish(func(s *sequences) {
 		if s.few {
 			f.writeList(s)
 		}
-	}
+		f.t.val = f.t.val[:0]
+		s.append(&f.t.val)
+		f.t.put(f.t.keyOf(tagSequences, s.id), f.t.val)
+	})
 	if f.ranges != nil {
 		f.t.putAll(f.ranges)
 		f.t.fail(f.ranges.Close())
 		f.ranges = nil
 	}
-	for _, s := range f.dirty {
-		s.dirty = false
-		f.t.val = f.t.val[:0]
-		s.append(&f.t.val)
-		f.t.put(f.t.keyOf(tagSequences, s.id), f.t.val)
-	}
-	f.dirty = f.dirty[:0]
-	f.rows.age()
 	f.counters.finish(noSums)
 }
 

@@ -78,7 +78,7 @@ func (h *history) add(r *ledger.Record) error {
 	t.val = t.val[:0]
 	n := appendEntry(&t.val, r, h.entries)
 	t.key = appendNumbers(append(t.key[:0], t.prefix[0], t.prefix[1], tagEntry), uint64(r.Position))
-	t.putNext(t.key, t.val)
+	t.put(t.key, t.val)
 	if id := r.Header.ContractID; id != "" {
 		t.key = append(t.key[:0], t.prefix[0], t.prefix[1], tagLine)
 		t.key = appendNumbers(append(append(t.key, id...), 0), uint64(r.Position))

@@ -225,6 +225,9 @@ func scribble(b *book, rnd *rand.Rand, n int) {
 	for range n {
 		b.mu.Lock()
 		ms := int64(len(b.records)) * 7 * 60_000 // the hours go by
+		if rnd.IntN(10) == 0 {
+			ms -= rnd.Int64N(5 * hourMillis) // but the clock steps back now and then
+		}
 		records := len(b.records)
 		b.mu.Unlock()
 		contract := []string{"a", "a-", "b@x.y", "C"}[rnd.IntN(4)]

@@ -191,6 +191,20 @@ func open(ctx context.Context, c Config, known []projection) (*Projections, erro
 	if c.Dir == "" {
 		return nil, errors.New("projections: no folder given")
 	}
+	c = c.complete()
+	db, err := keyindex.OpenDB(keyindex.DBConfig{Dir: c.Dir, MemTable: memTable, Cache: cacheBytes, Logger: c.Logger, Fatal: c.Fatal})
+	if err != nil {
+		return nil, fmt.Errorf("projections: %w", err)
+	}
+	p := newProjections(c, known, db)
+	if err := p.load(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("projections in %s: %w", c.Dir, err), db.Close())
+	}
+	return p, nil
+}
+
+// complete fills in what is not set.
+func (c Config) complete() Config {
 	if c.Pending == nil {
 		c.Pending = func() int64 { return 0 }
 	}
@@ -200,26 +214,23 @@ func open(ctx context.Context, c Config, known []projection) (*Projections, erro
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
-	p := &Projections{
-		c: c, known: known, jobs: make(chan *rows, 4*len(known)), flush: make(chan struct{}, 1),
+	return c
+}
+
+func newProjections(c Config, known []projection, db *pebble.DB) *Projections {
+	return &Projections{
+		c: c, known: known, db: db, jobs: make(chan *rows, 4*len(known)), flush: make(chan struct{}, 1),
 		sets: map[string]*pair{}, moved: make(chan struct{}),
 	}
-	first, err := ledger.First(ctx, c.Reader)
-	if err != nil {
-		return nil, fmt.Errorf("projections: %w", err)
-	}
-	p.ledgerID, p.first = first.Leaf.String(), first.Position
-	if p.db, err = keyindex.OpenDB(keyindex.DBConfig{Dir: c.Dir, MemTable: memTable, Cache: cacheBytes, Logger: c.Logger, Fatal: c.Fatal}); err != nil {
-		return nil, fmt.Errorf("projections: %w", err)
-	}
-	if err := p.load(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("projections in %s: %w", c.Dir, err), p.db.Close())
-	}
-	return p, nil
 }
 
 // load reads what is there of each projection and makes what is not.
 func (p *Projections) load(ctx context.Context) error {
+	first, err := ledger.First(ctx, p.c.Reader)
+	if err != nil {
+		return err
+	}
+	p.ledgerID, p.first = first.Leaf.String(), first.Position
 	id, err := get(p.db, metaKey("ledger"))
 	if err != nil {
 		return err

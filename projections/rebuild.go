@@ -19,37 +19,50 @@ import (
 // Rebuild starts to build the named projection's rows anew, beside the old ones, which answer until
 // the new ones are at the same record; States shows how far it is. If both are whole and of the same
 // version they must be equal: if they are not, the old ones stay, stopped and marked as failed, and a
-// second Rebuild replaces them. A rebuild that the end of the program interrupts goes on at the next
-// start. It is a *ParameterError when there is no such projection; one under way is not started again.
+// second Rebuild replaces them. When Rebuild returns, the wish is on disk: a rebuild that the end of the
+// program interrupts, even a kill, goes on at the next start. It is a *ParameterError when there is no
+// such projection; one under way is not started again.
 func (p *Projections) Rebuild(_ context.Context, name string) error {
 	pair, err := p.pair(name)
 	if err != nil {
 		return err
 	}
+	r, err := p.begin(pair, name)
+	if r == nil || err != nil {
+		return err
+	}
+	if err := p.db.Flush(); err != nil {
+		return fmt.Errorf("rebuild %s: %w", name, err)
+	}
+	p.jobs <- r
+	p.c.Logger.Info("a projection is being rebuilt", "projection", name)
+	return nil
+}
+
+// begin makes the rows that are to be built; nil when there are some already.
+func (p *Projections) begin(pair *pair, name string) (*rows, error) {
 	p.applying.Lock()
 	defer p.applying.Unlock()
 	if pair.building != nil {
-		return nil
+		return nil, nil
 	}
 	old := pair.active
 	generation := old.prefix[1]%255 + 1 // never 0
 	r := p.newRows(old.projection, generation)
 	b := p.db.NewBatch()
 	defer b.Close()
-	err = firstOf(
+	err := firstOf(
 		b.DeleteRange(r.prefix[:], r.prefix.end(), nil),
 		r.saveCursor(b, r.at),
 		b.Set(metaKey("set", r.id), []byte{old.prefix[1], generation}, nil),
 		b.Commit(pebble.NoSync))
 	if err != nil {
-		return fmt.Errorf("rebuild %s: %w", name, err)
+		return nil, fmt.Errorf("rebuild %s: %w", name, err)
 	}
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	pair.building = r
-	p.mu.Unlock()
-	p.jobs <- r
-	p.c.Logger.Info("a projection is being rebuilt", "projection", name)
-	return nil
+	return r, nil
 }
 
 func (p *Projections) pair(name string) (*pair, error) {
@@ -134,7 +147,7 @@ func (p *Projections) catchUp(r *rows, recs []ledger.Record) (done bool, err err
 	}
 	stopped := r.failure != nil && len(recs) > 0 && recs[len(recs)-1].Position >= r.failure.Position
 	there := r.failure == nil && r.next.position == p.next.position
-	if stopped || there && p.next == p.at || enough(group) { // else what is folded is written with the others
+	if stopped || there || enough(group) { // rows of the group are written as far as the group is, or farther
 		err = p.write(group)
 	}
 	if there && err == nil {

@@ -309,6 +309,7 @@ func TestRebuildAnswers(t *testing.T) {
 	wg.Wait()
 	wait(t, p, b)
 	compareAll(t, p.Query(), modelOf(b.all()))
+	diff(t, "rebuilt while the ledger grew", digests(t, caughtUp(t, b)), digests(t, p))
 }
 
 // TestRebuildInterrupted stops in the middle of a rebuild; it goes on from there at the next start.
@@ -702,4 +703,44 @@ func TestCase33(t *testing.T) {
 	check(gap, reused, late)
 	at = append(at, b.add(accepted("c", "f", 3, 0))...)
 	check(reused, fmt.Sprint(SequenceRegression, 3, 3, at[5:6], "Sequence 3 arrived after a higher one."), late)
+}
+
+// TestJoinBeforePoison lets rows that are built anew join the others while those hold what is folded and
+// not written; then a record stops one of the others, and that is thrown away.
+func TestJoinBeforePoison(t *testing.T) {
+	b := newBook()
+	scribble(b, rand.New(rand.NewPCG(9, 9)), 60)
+	recs := b.all()
+	known := failing(shipped(), "stats", 30, func() error { return errors.New("poison") })
+	p, err := open(t.Context(), Config{Dir: t.TempDir(), Reader: b, Logger: slog.New(slog.DiscardHandler)}, known)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	advance := func(from, to, behind int) error {
+		return p.advance(ledger.Batch{Records: recs[from:to], Head: recs[len(recs)-1].Position, Behind: int64(behind)})
+	}
+	if err := errors.Join(advance(0, 10, 0), advance(10, 20, 40)); err != nil {
+		t.Fatal(err)
+	}
+	r, err := p.begin(p.sets["findings"], "findings")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if joined, err := p.catchUp(r, recs[:40]); !joined || err != nil {
+		t.Fatalf("joined %v, %v", joined, err)
+	}
+	if err := advance(20, 40, 20); !errors.Is(err, errAgain) {
+		t.Fatalf("at the poison: %v", err)
+	}
+	from := int(p.next.position)
+	if err := errors.Join(advance(from, 40, 20), advance(40, len(recs), 0)); err != nil || from != 10 {
+		t.Fatalf("again from record %d: %v", from, err)
+	}
+	if same, err := p.compare(t.Context(), p.sets["findings"].active, r); !same || err != nil || r.at.position != p.position() {
+		t.Errorf("the rows built anew are at %s: same %v, %v", r.at.position, same, err)
+	}
+	if s := stateOf(t, p, "stats"); s.State != Failed || s.Position != 29 {
+		t.Errorf("stats: %+v", s)
+	}
 }

@@ -48,7 +48,7 @@ func (p *Projections) behindHead(at cursor, head ledger.Position) int64 {
 	if p.first == 1 {
 		return distance
 	}
-	known := p.at.records - at.records + p.at.behind
+	known := max(0, p.at.records-at.records) + p.at.behind
 	if head > p.at.head {
 		known++
 	}

@@ -45,10 +45,17 @@ type stats struct {
 	counters counters
 	active   active
 	codes    map[recordID]string // of the rejections of the records at hand
+	accepted map[hourOfType]int64
+}
+
+// hourOfType is where an accepted event is counted.
+type hourOfType struct {
+	hour         uint64
+	contractType string
 }
 
 func newStats(t *table) folder {
-	return &stats{t: t, counters: newCounters(t), active: newActive(t), codes: map[recordID]string{}}
+	return &stats{t: t, counters: newCounters(t), active: newActive(t), codes: map[recordID]string{}, accepted: map[hourOfType]int64{}}
 }
 
 func (s *stats) prepare([]ledger.Record) {}
@@ -61,8 +68,7 @@ func (s *stats) fold(r *ledger.Record) error {
 	hour := uint64(h.RecordedAt / hourMillis)
 	switch h.Type {
 	case ledger.EventAccepted:
-		s.metric(hour, metricAccepted, 1)
-		s.named(tagType, hour, h.ContractType, 1)
+		s.accepted[hourOfType{hour, h.ContractType}]++
 		if h.Generation > 1 {
 			s.metric(hour, metricEvictions, 1)
 		}
@@ -122,6 +128,11 @@ func (s *stats) finish() {
 		s.t.put(s.t.keyOf(tagRejection, id.stream, uint64(id.revision)), []byte(code))
 	}
 	clear(s.codes)
+	for in, n := range s.accepted {
+		s.metric(in.hour, metricAccepted, n)
+		s.named(tagType, in.hour, in.contractType, n)
+	}
+	clear(s.accepted)
 	s.counters.finish(sums)
 	s.active.finish()
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -131,18 +132,18 @@ func (l *looker) close() error { return errors.Join(l.it.Error(), l.it.Close()) 
 type table struct {
 	prefix
 	db      *pebble.DB
-	err     error    // of the database, the first one: no record is to blame
-	key     []byte   // scratch
-	val     row      // scratch
-	arena   []byte   // keys and values of what is not yet written
-	ordered []change // in the order of their keys
-	changes []change // in any order
+	err     error         // of the database, the first one: no record is to blame
+	key     []byte        // scratch
+	val     row           // scratch
+	arena   []byte        // keys and values of what is not yet written
+	changes [256][]change // by tag
 }
 
 // change is a row to be written: where in the arena its key begins and ends, and its value ends.
 type change struct {
 	key, val, end int
-	gone          bool // the row is to be deleted
+	gone          bool      // the row is to be deleted
+	lead          [3]uint64 // of the key, behind the tag: most comparisons need not look the key up
 }
 
 func (t *table) get(key []byte) []byte {
@@ -154,37 +155,44 @@ func (t *table) get(key []byte) []byte {
 // manyRows is from how many rows on it is cheaper to walk to them than to look each one up.
 const manyRows = 32
 
-// getAll hands out the rows under tag and the texts, nil where there is none. Where they are many,
-// it walks over them in order.
-func (t *table) getAll(tag byte, texts []string, use func(text string, val []byte)) {
-	if len(texts) < manyRows {
-		for _, text := range texts {
-			use(text, t.get(t.keyOf(tag, text)))
+// getAll hands the n rows under the keys, which are in order, to those who ask for them; not where there is
+// none. Where they are many, it walks over them.
+func (t *table) getAll(rows iter.Seq2[[]byte, func([]byte) error], n int) {
+	find, done := t.get, func() error { return nil }
+	if n >= manyRows {
+		l, err := look(t.db, t.prefix)
+		if err != nil {
+			t.fail(err)
+			return
 		}
-		return
+		find, done = l.get, l.close
 	}
-	rows, err := look(t.db, t.prefix)
-	if err != nil {
-		t.fail(err)
-		return
+	for key, use := range rows {
+		if val := find(key); val != nil {
+			t.fail(use(val))
+		}
 	}
-	slices.Sort(texts)
-	for _, text := range texts {
-		use(text, rows.get(t.keyOf(tag, text)))
-	}
-	t.fail(rows.close())
+	t.fail(done())
 }
 
-// putNext writes a row whose key is behind those of all rows that were written with putNext before.
-func (t *table) putNext(key, val []byte) { t.ordered = append(t.ordered, t.keep(key, val)) }
-
 // put writes a row. What is put or deleted last under a key holds.
-func (t *table) put(key, val []byte) { t.changes = append(t.changes, t.keep(key, val)) }
+func (t *table) put(key, val []byte) { t.change(key, val, false) }
 
-func (t *table) delete(key []byte) {
-	c := t.keep(key, nil)
-	c.gone = true
-	t.changes = append(t.changes, c)
+func (t *table) delete(key []byte) { t.change(key, nil, true) }
+
+func (t *table) change(key, val []byte, gone bool) {
+	c := change{key: len(t.arena), gone: gone}
+	var lead [24]byte
+	copy(lead[:], key[len(t.prefix)+1:])
+	for i := range c.lead {
+		c.lead[i] = binary.BigEndian.Uint64(lead[8*i:])
+	}
+	t.arena = append(t.arena, key...)
+	c.val = len(t.arena)
+	t.arena = append(t.arena, val...)
+	c.end = len(t.arena)
+	tag := key[len(t.prefix)]
+	t.changes[tag] = append(t.changes[tag], c)
 }
 
 // putAll puts and deletes what the batch does.
@@ -202,57 +210,60 @@ func (t *table) putAll(b *pebble.Batch) {
 	}
 }
 
-func (t *table) keep(key, val []byte) (c change) {
-	c.key = len(t.arena)
-	t.arena = append(t.arena, key...)
-	c.val = len(t.arena)
-	t.arena = append(t.arena, val...)
-	c.end = len(t.arena)
-	return c
-}
-
 // size is about how large a batch with the changes becomes.
-func (t *table) size() int { return len(t.arena) + 8*(len(t.ordered)+len(t.changes)+1) }
+func (t *table) size() int {
+	n := len(t.arena) + 64
+	for _, changes := range t.changes {
+		n += 8 * len(changes)
+	}
+	return n
+}
 
 // write puts the changes into the batch in the order of their keys: the database takes them in several
 // times as fast as in any other. more says that as many will follow.
 func (t *table) write(b *pebble.Batch, more bool) {
-	slices.SortFunc(t.changes, func(x, y change) int {
-		return cmp.Or(t.compare(x, y), cmp.Compare(x.key, y.key))
-	})
-	ordered := t.ordered
-	for _, c := range t.changes {
-		for len(ordered) > 0 && t.compare(ordered[0], c) < 0 {
-			t.emit(b, ordered[0])
-			ordered = ordered[1:]
+	for _, changes := range t.changes {
+		t.sort(changes)
+		for i := range changes {
+			t.emit(b, &changes[i])
 		}
-		t.emit(b, c)
-	}
-	for _, c := range ordered {
-		t.emit(b, c)
 	}
 	t.forget(more)
 }
 
-func (t *table) compare(x, y change) int {
-	return bytes.Compare(t.arena[x.key:x.val], t.arena[y.key:y.val])
-}
-
-func (t *table) emit(b *pebble.Batch, c change) {
+func (t *table) emit(b *pebble.Batch, c *change) {
 	if c.gone {
-		t.fail(b.Delete(t.arena[c.key:c.val], nil))
+		t.fail(b.Delete(t.keyOfChange(c), nil))
 		return
 	}
-	t.fail(b.Set(t.arena[c.key:c.val], t.arena[c.val:c.end], nil))
+	t.fail(b.Set(t.keyOfChange(c), t.arena[c.val:c.end], nil))
+}
+
+func (t *table) keyOfChange(c *change) []byte { return t.arena[c.key:c.val] }
+
+// sort sorts changes by their keys, those of one key by age.
+func (t *table) sort(changes []change) {
+	slices.SortFunc(changes, func(x, y change) int {
+		for i := range x.lead {
+			if x.lead[i] != y.lead[i] {
+				return cmp.Compare(x.lead[i], y.lead[i])
+			}
+		}
+		return cmp.Or(bytes.Compare(t.keyOfChange(&x), t.keyOfChange(&y)), cmp.Compare(x.key, y.key))
+	})
 }
 
 // keptBytes is how much room for changes is kept where few follow.
 const keptBytes = 1 << 20
 
 func (t *table) forget(more bool) {
-	t.arena, t.ordered, t.changes = t.arena[:0], t.ordered[:0], t.changes[:0]
 	if !more && cap(t.arena) > keptBytes {
-		t.arena, t.ordered, t.changes = nil, nil, nil
+		t.arena, t.changes = nil, [256][]change{}
+		return
+	}
+	t.arena = t.arena[:0]
+	for tag := range t.changes {
+		t.changes[tag] = t.changes[tag][:0]
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/goccy/go-yaml"
+	"github.com/google/renameio/v2"
 
 	"github.com/talenttrust/auditledger/rest"
 )
@@ -270,20 +271,8 @@ func (f *sources) save() error {
 	if err != nil {
 		return fmt.Errorf("the sources would not be right: %w", err)
 	}
-	mode := fs.FileMode(0o600)
-	if info, err := os.Stat(f.name); err == nil {
-		mode = info.Mode().Perm()
-	}
-	next, err := os.CreateTemp(filepath.Dir(f.name), filepath.Base(f.name)+".*")
-	if err != nil {
-		return err
-	}
-	_, err = next.Write(text)
-	if err = errors.Join(err, next.Chmod(mode), next.Sync(), next.Close()); err == nil {
-		err = os.Rename(next.Name(), f.name)
-	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("write %s: %w", f.name, err), os.Remove(next.Name()))
+	if err := renameio.WriteFile(f.name, text, 0o600, renameio.WithExistingPermissions()); err != nil {
+		return fmt.Errorf("write %s: %w", f.name, err)
 	}
 	return syncFolder(filepath.Dir(f.name))
 }

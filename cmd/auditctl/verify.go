@@ -7,16 +7,19 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/talenttrust/auditledger/ledger"
 	"github.com/talenttrust/auditledger/ledger/disk"
+	"github.com/talenttrust/auditledger/ledger/eventstore"
 	"github.com/talenttrust/auditledger/projections"
 )
 
 type verifyCmd struct {
-	DataDir string `env:"DATA_DIR" default:"./data" help:"Folder of a service that is stopped." type:"existingdir"`
-	AtLeast string `help:"A position that must be there, of a receipt or an answer kept elsewhere." placeholder:"POSITION"`
+	DataDir     string `env:"DATA_DIR" default:"./data" help:"Folder of a service that is stopped." type:"existingdir"`
+	LedgerStore string `env:"LEDGER_STORE" default:"disk" help:"Where the service keeps its ledger: disk, or the connection string of a server."`
+	AtLeast     string `help:"A position that must be there, of a receipt or an answer kept elsewhere." placeholder:"POSITION"`
 }
 
 // Run replays the ledger in a folder, checks everything its records say of one another and the key
@@ -29,7 +32,7 @@ func (c *verifyCmd) Run(ctx context.Context, s *streams) (err error) {
 		}
 	}
 	quiet := slog.New(slog.NewTextHandler(s.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	store, err := disk.Open(disk.Config{Dir: c.DataDir, Logger: quiet})
+	store, foreign, err := c.open(ctx, quiet)
 	if err != nil {
 		return err
 	}
@@ -44,9 +47,28 @@ func (c *verifyCmd) Run(ctx context.Context, s *streams) (err error) {
 	if err != nil {
 		return err
 	}
+	if n := foreign.Load(); n > 0 {
+		return fmt.Errorf("%d events in the ledger's streams on the server are no records of it, see above: they are others', or records that were changed", n)
+	}
 	fmt.Fprintf(s.out, "ledger %s\n%d records in %d streams, %d accepted events, head at position %s: every hash, chain and key holds (%s)\n",
 		id, v.Records, v.Streams, v.Keys, v.Head, time.Since(start).Round(time.Millisecond))
 	return c.projections(ctx, s, store, quiet)
+}
+
+// open opens the ledger where it is. Events on a server that are no records are counted.
+func (c *verifyCmd) open(ctx context.Context, log *slog.Logger) (ledger.Store, *atomic.Int64, error) {
+	foreign := new(atomic.Int64)
+	switch {
+	case c.LedgerStore != "disk" && !eventstore.IsURL(c.LedgerStore):
+		return nil, nil, errors.New("LEDGER_STORE must be disk, or an esdb:// or kurrentdb:// connection string")
+	case c.LedgerStore == "disk":
+		store, err := disk.Open(disk.Config{Dir: c.DataDir, Logger: log})
+		return store, foreign, err
+	}
+	store, err := eventstore.Open(ctx, eventstore.Config{
+		URL: c.LedgerStore, Dir: c.DataDir, Start: 10 * time.Second, Logger: log, Foreign: func() { foreign.Add(1) },
+	})
+	return store, foreign, err
 }
 
 // progress prints a line that is written over, at most ten times a second.
@@ -64,7 +86,7 @@ func progress(s *streams, start time.Time) func(ledger.Verified) {
 }
 
 // projections compares the digest of each stored projection with that of one built anew.
-func (c *verifyCmd) projections(ctx context.Context, s *streams, store *disk.Store, log *slog.Logger) error {
+func (c *verifyCmd) projections(ctx context.Context, s *streams, store ledger.Store, log *slog.Logger) error {
 	scratch, err := os.MkdirTemp("", "auditctl-verify-")
 	if err != nil {
 		return err
@@ -94,7 +116,7 @@ type digest struct {
 }
 
 // digests brings the projections in a folder to the head of the ledger and returns their digests.
-func digests(ctx context.Context, dir string, store *disk.Store, log *slog.Logger) (all []digest, err error) {
+func digests(ctx context.Context, dir string, store ledger.Store, log *slog.Logger) (all []digest, err error) {
 	p, err := projections.Open(ctx, projections.Config{Dir: dir, Reader: store, Logger: log})
 	if err != nil {
 		return nil, err

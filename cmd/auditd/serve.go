@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/go-chi/chi/v5"
+	"github.com/google/renameio/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
@@ -265,7 +266,7 @@ func (c *config) instance() (string, error) {
 	text, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		name := strings.ToLower(rand.Text()[:12])
-		return name, writeSynced(file, name+"\n")
+		return name, renameio.WriteFile(file, []byte(name+"\n"), 0o600)
 	}
 	if err != nil {
 		return "", fmt.Errorf("instance name: %w", err)
@@ -275,17 +276,4 @@ func (c *config) instance() (string, error) {
 		return "", fmt.Errorf("%s: must hold a name of 1 to 64 characters of A-Z a-z 0-9 _ - . @", file)
 	}
 	return name, nil
-}
-
-// writeSynced writes a small file whole or not at all.
-func writeSynced(name, text string) error {
-	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".*")
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(text)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return errors.Join(fmt.Errorf("write %s: %w", name, err), os.Remove(f.Name()))
-	}
-	return os.Rename(f.Name(), name)
 }

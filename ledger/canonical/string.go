@@ -8,27 +8,25 @@ import (
 // AppendString appends s as a canonical JSON string, with its quotes. s must be valid UTF-8.
 func AppendString(dst []byte, s string) []byte {
 	dst = append(dst, '"')
-	run := 0 // start of what is not yet copied
-	for i := range len(s) {
-		if isPlain(s[i]) {
-			continue
+	for {
+		n := plain(s)
+		dst = append(dst, s[:n]...)
+		if n == len(s) {
+			return append(dst, '"')
 		}
-		dst = append(dst, s[run:i]...)
-		dst = appendRune(dst, rune(s[i]))
-		run = i + 1
+		dst = appendRune(dst, rune(s[n]))
+		s = s[n+1:]
 	}
-	dst = append(dst, s[run:]...)
-	return append(dst, '"')
 }
 
 // string reads a JSON string. Its bytes are known to be valid UTF-8.
 func (p *parser) string(dst []byte) ([]byte, error) {
 	run := p.pos // start of what is not yet copied
-	for i := run + 1; i < len(p.src); i++ {
-		c := p.src[i]
-		if isPlain(c) {
-			continue
+	for i := run + 1; ; i++ {
+		if i += plain(p.src[i:]); i == len(p.src) {
+			break
 		}
+		c := p.src[i]
 		if c == '"' {
 			p.pos = i + 1
 			return append(dst, p.src[run:p.pos]...), nil
@@ -52,8 +50,28 @@ func (p *parser) string(dst []byte) ([]byte, error) {
 	return dst, p.syntax("unterminated string")
 }
 
-// isPlain reports whether the byte stands for itself inside a JSON string.
-func isPlain(c byte) bool { return c >= ' ' && c != '"' && c != '\\' }
+// plain returns how many bytes at the beginning of s stand for themselves inside a JSON string.
+func plain[T string | []byte](s T) int {
+	i := 0
+	for ; i+8 <= len(s); i += 8 { // eight at once, as long as there is nothing else among them
+		if anySpecial(uint64(s[i]) | uint64(s[i+1])<<8 | uint64(s[i+2])<<16 | uint64(s[i+3])<<24 |
+			uint64(s[i+4])<<32 | uint64(s[i+5])<<40 | uint64(s[i+6])<<48 | uint64(s[i+7])<<56) {
+			break
+		}
+	}
+	for i < len(s) && s[i] >= ' ' && s[i] != '"' && s[i] != '\\' {
+		i++
+	}
+	return i
+}
+
+// anySpecial reports whether one of the eight bytes is a control character, a quote or a backslash. For x^n each byte
+// that is n becomes 0, and only what is below a byte without its top bit carries into that bit.
+func anySpecial(x uint64) bool {
+	const each, top = 0x0101010101010101, 0x8080808080808080
+	quote, backslash := x^each*'"', x^each*'\\'
+	return ((x-each*' ')&^x|(quote-each)&^quote|(backslash-each)&^backslash)&top != 0
+}
 
 // appendRune appends r as it is written inside a canonical string (RFC 8785, section 3.2.2.2).
 func appendRune(dst []byte, r rune) []byte {

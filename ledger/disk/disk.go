@@ -131,6 +131,7 @@ type Store struct {
 
 	mu     sync.RWMutex // guards all below
 	head   ledger.Position
+	recent recent        // records up to head
 	moved  chan struct{} // closed when head moves
 	failed error         // why nothing is written any more
 	full   error         // why nothing is written for now
@@ -143,6 +144,9 @@ var _ ledger.Store = (*Store)(nil)
 func Open(c Config) (*Store, error) {
 	if err := c.defaults(); err != nil {
 		return nil, err
+	}
+	if _, err := os.Stat(filepath.Join(c.Dir, "ledger-id")); err == nil {
+		return nil, fmt.Errorf("data folder %s holds what is derived from a ledger on a server; name another one", c.Dir)
 	}
 	for _, dir := range []string{c.Dir, filepath.Join(c.Dir, logDir)} {
 		if err := os.MkdirAll(dir, 0o750); err != nil {

@@ -93,12 +93,12 @@ func FuzzFrame(f *testing.F) {
 		if err != nil || fr.kind != recordKind {
 			return
 		}
-		if r, err := decodeRecord(fr, 1); err == nil {
-			var again ledger.Record
+		var r, again ledger.Record
+		if decodeRecord(fr, &r) == nil {
 			second := appendRecord(nil, appendHeader(nil, &r.Header, &r.Leaf), appendBody(nil, &r.Body))
 			fr, err := decodeFrame(second)
 			if err == nil {
-				again, err = decodeRecord(fr, 1)
+				err = decodeRecord(fr, &again)
 			}
 			if d := cmp.Diff(r, again); err != nil || d != "" {
 				t.Errorf("%v\n%s", err, d)
@@ -113,6 +113,6 @@ func FuzzRecord(f *testing.F) {
 		f.Add(appendHeader(nil, &r.Header, &r.Leaf), appendBody(nil, &r.Body))
 	}
 	f.Fuzz(func(t *testing.T, header, body []byte) {
-		_, _ = decodeRecord(frame{kind: recordKind, header: header, body: body}, 1)
+		_ = decodeRecord(frame{kind: recordKind, header: header, body: body}, new(ledger.Record))
 	})
 }

@@ -161,11 +161,10 @@ func decodeFrame(b []byte) (f frame, err error) {
 	return f, nil
 }
 
-// decodeRecord reads the record in a frame.
-func decodeRecord(f frame, at ledger.Position) (r ledger.Record, err error) {
-	r.Position = at
+// decodeRecord reads the record in a frame; its position is the caller's to know.
+func decodeRecord(f frame, r *ledger.Record) error {
 	if err := decodeHeader(f.header, &r.Header, &r.Leaf); err != nil {
-		return r, err
+		return err
 	}
-	return r, decodeBody(f.body, &r.Body)
+	return decodeBody(f.body, &r.Body)
 }

@@ -94,6 +94,17 @@ func (s *Store) revision(ctx context.Context, stream string, rev int64) (ledger.
 	return recs[0], nil
 }
 
+// next returns records behind a position, from memory if they are still there.
+func (s *Store) next(after, head ledger.Position) ([]ledger.Record, error) {
+	s.mu.RLock()
+	recs := s.recent.after(after, maxBatchRecords)
+	s.mu.RUnlock()
+	if len(recs) > 0 {
+		return recs, nil
+	}
+	return s.log.read(after+1, head, maxBatchRecords, maxBatchBytes)
+}
+
 // Follow implements ledger.Reader.
 func (s *Store) Follow(ctx context.Context, after ledger.Position) iter.Seq2[ledger.Batch, error] {
 	return func(yield func(ledger.Batch, error) bool) {
@@ -114,12 +125,13 @@ func (s *Store) Follow(ctx context.Context, after ledger.Position) iter.Seq2[led
 				yield(ledger.Batch{}, err)
 				return
 			}
-			recs, err := s.log.read(after+1, head, maxBatchRecords, maxBatchBytes)
+			recs, err := s.next(after, head)
 			if err != nil {
 				yield(ledger.Batch{}, err)
 				return
 			}
 			after = recs[len(recs)-1].Position
+			head = max(head, after)
 			if !yield(ledger.Batch{Records: recs, Head: head, Behind: int64(head - after)}, nil) {
 				return
 			}

@@ -320,17 +320,15 @@ func (l *segments) read(from, to ledger.Position, limit int, size int64) ([]ledg
 			}
 			continue
 		}
-		var r ledger.Record
 		if err == nil && f.kind == recordKind {
-			r, err = decodeRecord(f, from)
+			recs = append(recs, ledger.Record{Position: from})
+			err = decodeRecord(f, &recs[len(recs)-1])
+			from++
 		}
 		if err != nil {
 			return nil, damaged(g.path, at+int64(off), err)
 		}
-		if off += f.size; f.kind == recordKind {
-			recs = append(recs, r)
-			from++
-		}
+		off += f.size
 	}
 	if len(recs) == 0 {
 		return nil, damaged(g.path, at, fmt.Errorf("position %d is not where it should be", from))

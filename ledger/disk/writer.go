@@ -162,7 +162,7 @@ func (s *Store) commit(g *group) error {
 		return s.fail(fmt.Errorf("%w: %w", err, ledger.ErrUnknown))
 	}
 	s.setFull(nil)
-	s.publish(g.last())
+	s.publish(g.records)
 	if seg.end >= s.c.Segment {
 		if err := s.log.roll(); err != nil {
 			_ = s.fail(err) // the group itself is stored
@@ -219,10 +219,11 @@ func (s *Store) fail(err error) error {
 // withoutUnknown keeps the words of an error: later calls are surely not stored.
 func withoutUnknown(err error) error { return errors.New(err.Error()) }
 
-func (s *Store) publish(head ledger.Position) {
+func (s *Store) publish(records []ledger.Record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.head = head
+	s.recent.add(records)
+	s.head = records[len(records)-1].Position
 	close(s.moved)
 	s.moved = make(chan struct{})
 }
@@ -234,6 +235,7 @@ type group struct {
 	frames  []byte
 	starts  []uint32 // of the records in frames
 	applied []keyindex.Applied
+	records []ledger.Record
 	header  []byte
 	next    ledger.Position
 
@@ -247,7 +249,7 @@ func newGroup(s *Store) *group {
 }
 
 func (g *group) reset() {
-	g.calls, g.frames, g.starts, g.applied = g.calls[:0], g.frames[:0], g.starts[:0], g.applied[:0]
+	g.calls, g.frames, g.starts, g.applied, g.records = g.calls[:0], g.frames[:0], g.starts[:0], g.applied[:0], g.records[:0]
 	clear(g.heads)
 	clear(g.keys)
 	g.next = g.s.log.last() + 1
@@ -273,7 +275,7 @@ func (g *group) stage(e *ledger.Entry, seen *sight) (o ledger.Outcome, err error
 	g.starts = append(g.starts, uint32(len(g.frames)))
 	g.frames = appendRecord(g.frames, g.header, body)
 	a := keyindex.Of(&rec, head)
-	g.applied = append(g.applied, a)
+	g.applied, g.records = append(g.applied, a), append(g.records, rec)
 	g.heads[a.Stream] = a.Head
 	if a.Accepted {
 		g.keys[a.Key] = len(g.applied) - 1
@@ -310,7 +312,7 @@ func (g *group) rollback(mark int) {
 	}
 	g.frames = g.frames[:g.starts[mark]]
 	g.next = g.applied[mark].Position
-	g.starts, g.applied = g.starts[:mark], g.applied[:mark]
+	g.starts, g.applied, g.records = g.starts[:mark], g.applied[:mark], g.records[:mark]
 	clear(g.heads)
 	clear(g.keys)
 	for i, a := range g.applied {

@@ -409,6 +409,8 @@ func (w *writer) settle(ctx context.Context, b *batch, success bool) (bool, erro
 	for until := time.Now().Add(visible); ; {
 		n, mine, err := w.readBack(ctx, b)
 		switch {
+		case err == nil && n >= want && success && !mine:
+			return false, w.moved(b)
 		case err == nil && n >= want:
 			return mine, nil
 		case errors.Is(err, ledger.ErrDamaged), errors.Is(err, errDeleted):
@@ -420,6 +422,20 @@ func (w *writer) settle(ctx context.Context, b *batch, success bool) (bool, erro
 			return false, failed(success, errors.Join(stop, err))
 		}
 	}
+}
+
+// moved holds that the index has learned something where a batch's place is taken. Otherwise to decide
+// again would append the same again.
+func (w *writer) moved(b *batch) error {
+	head, _, err := w.s.index.Head(w.stream)
+	if err == nil && head.Revision <= b.head {
+		err = fmt.Errorf("what stands behind event %d of stream %s is no record of the ledger, and the server says it is the one sent", b.expected, w.stream)
+		w.s.c.Logger.Error("the server is not to be understood", slog.Any("error", err))
+	}
+	if err != nil {
+		return failed(true, err)
+	}
+	return nil
 }
 
 // readBack reads the stream behind the batch's expected event. mine says that what stands there begins

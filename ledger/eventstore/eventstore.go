@@ -40,6 +40,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/google/renameio/v2"
+
 	"github.com/talenttrust/auditledger/ledger"
 	"github.com/talenttrust/auditledger/ledger/keyindex"
 )
@@ -243,7 +245,7 @@ func (s *Store) identify(ctx context.Context) error {
 		}
 	}
 	if mine == "" {
-		return writeSynced(file, first.Leaf.String()+"\n")
+		return renameio.WriteFile(file, []byte(first.Leaf.String()+"\n"), 0o600)
 	}
 	return nil
 }
@@ -382,19 +384,6 @@ func unavailable(err error) error {
 		return err
 	}
 	return fmt.Errorf("%w: %w", ledger.ErrUnavailable, err)
-}
-
-// writeSynced writes a small file whole or not at all.
-func writeSynced(name, text string) error {
-	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".*")
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(text)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return errors.Join(fmt.Errorf("write %s: %w", name, err), os.Remove(f.Name()))
-	}
-	return os.Rename(f.Name(), name)
 }
 
 // MaxRecord is how many bytes an event may have on the server: a record's JSON form, its metadata,

@@ -19,9 +19,10 @@ const (
 	feedBytes   = 4 << 20
 )
 
-// Follow implements ledger.Reader. Each call has a subscription of its own; when there can be none at once, that
-// is its error. Later it is taken up again behind the last event received whenever it ends. What the server says of how far it has looked is
-// no more than a sign of life, for that has been wrong in several of its versions.
+// Follow implements ledger.Reader. Each call has a subscription of its own; when there can be none at
+// once, that is its error. Later it is taken up again behind the last event received whenever it
+// ends. What the server says of how far it has looked is no more than a sign of life, for that has
+// been wrong in several of its versions.
 //
 // A batch's Behind counts what was received behind it; it is at least 1 while a record is known to
 // exist that was not received.

@@ -120,6 +120,15 @@ func TestOpenRefused(t *testing.T) {
 		o, err := appendOne(t.Context(), s, lamp(1))
 		wantVerdict(t, "over TLS", o, err, ledger.Accepted)
 	})
+	for name, url := range map[string]string{"a node is asked for the others": "esdb+discover://" + plain.Addr() + "?tls=false", "one of two nodes": "kurrentdb://" + nobody + "," + plain.Addr() + "?tls=false"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := open(t, eventstore.Config{URL: url, Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
+			if _, err := s.Head(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 	t.Run("no folder", func(t *testing.T) { refused(t, eventstore.Config{URL: plain.URL()}, "no folder") })
 }
 
@@ -174,6 +183,9 @@ func TestFolder(t *testing.T) {
 	}
 	refused(t, c, "older copy of the server")
 
+	if d, err := disk.Open(disk.Config{Dir: c.Dir, Reserve: 1}); err == nil || !strings.Contains(err.Error(), "ledger on a server") {
+		t.Errorf("the embedded store in the same folder: got %v, %v", d, err)
+	}
 	embedded := t.TempDir()
 	d, err := disk.Open(disk.Config{Dir: embedded, Reserve: 1})
 	if err != nil {
