@@ -195,7 +195,7 @@ func sources(t *testing.T) string {
 	hash := func(token string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(token))) }
 	text := "sources:\n" +
 		"  - {name: boss, role: admin, keys: [{id: k, sha256: " + hash("boss") + "}]}\n" +
-		"  - {name: short, role: collector, window: 2s, keys: [{id: k, sha256: " + hash("short") + "}]}\n" +
+		"  - {name: short, role: collector, window: 1s, keys: [{id: k, sha256: " + hash("short") + "}]}\n" +
 		"  - {name: forever, role: collector, window: \"0\", keys: [{id: k, sha256: " + hash("forever") + "}]}\n" +
 		"  - {name: lake, role: collector, sequence: free, keys: [{id: lake-key, legacySecret: unit-secret}]}\n"
 	file := filepath.Join(t.TempDir(), "sources.yaml")
@@ -207,7 +207,7 @@ func sources(t *testing.T) string {
 
 // A key that comes back after its window is the next generation; a window of 0 has no end.
 func testGenerations(t *testing.T, s *site) {
-	const window = 2 * time.Second
+	const window = time.Second
 	p := s.start(t, "--sources-file="+sources(t))
 	bearer := func(name string) []string { return []string{"Authorization", "Bearer " + name} }
 	kept := batch("lease_contract", eventOf("con-1", "kept", 1, `{"a":1}`))
@@ -373,7 +373,7 @@ func testReadsUnderLoad(t *testing.T, s *site) {
 	p, l := s.start(t), newLoad()
 	l.start(p.url, 8)
 	before := int64(0)
-	for i := range int64(20) {
+	for i := range int64(10) {
 		l.more(t, 5)
 		one := send200(t, p.url, batch("lease_contract", eventOf("con-1", "e", i, `{}`)))
 		for late := time.Now().Add(20 * time.Second); ; {
