@@ -7,5 +7,5 @@ import (
 	"time"
 )
 
-// TestLongOutages is TestOutages with outages of a minute, longer than any request may wait.
-func TestLongOutages(t *testing.T) { testOutages(t, time.Minute) }
+// TestSoakOutages is TestOutages with outages of a minute, longer than any request may wait.
+func TestSoakOutages(t *testing.T) { testOutages(t, time.Minute) }
