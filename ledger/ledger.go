@@ -36,13 +36,14 @@ type Config struct {
 	Window   Window // nil: none
 	Instance string // names this instance's own streams; 1 to 64 characters of the id alphabet; "local" when empty
 
-	Schemas       *Schemas      // of payloads; nil: the built-in ones
-	Lax           bool          // payload schemas and unknown members are not checked
-	PlainConflict bool          // conflicts have the code "conflict" (no payload integrity check)
-	MaxAge        time.Duration // of an event that was never seen; 24 h when 0
-	MaxSkew       time.Duration // into the future; 5 min when 0
-	MaxPayload    int           // bytes, as received and in canonical form; 256 KiB when 0
-	Chunk         int           // events appended at once; 100 when 0
+	Schemas       *Schemas       // of payloads; nil: the built-in ones
+	Known         func(Key) bool // of a Store that is elsewhere: it knows the key without asking there, and the Window is not asked; nil: never
+	Lax           bool           // payload schemas and unknown members are not checked
+	PlainConflict bool           // conflicts have the code "conflict" (no payload integrity check)
+	MaxAge        time.Duration  // of an event that was never seen; 24 h when 0
+	MaxSkew       time.Duration  // into the future; 5 min when 0
+	MaxPayload    int            // bytes, as received and in canonical form; 256 KiB when 0
+	Chunk         int            // events appended at once; 100 when 0
 
 	Now     func() time.Time     // time.Now when nil
 	Elapsed func() time.Duration // a clock that only counts, sleep included; when nil the system's, or Now where that is set
@@ -390,16 +391,25 @@ func (l *Ledger) rejectionEntry(req Request, d *draft, now int64) *Entry {
 	return e
 }
 
-// ID is the identity of the ledger in s: the leaf hash of its first record, LedgerCreated. It stays
-// the same when the ledger moves to another store.
+// ID is the identity of the ledger in s: the leaf hash of its first record. It stays the same when the
+// ledger moves to another store.
 func ID(ctx context.Context, s Reader) (string, error) {
+	first, err := First(ctx, s)
+	if err != nil {
+		return "", err
+	}
+	return first.Leaf.String(), nil
+}
+
+// First is the first record of the ledger in s, LedgerCreated.
+func First(ctx context.Context, s Reader) (Record, error) {
 	for rec, err := range s.Stream(ctx, LedgerStream, 0, false) {
 		if err != nil {
-			return "", fmt.Errorf("read the ledger's first record: %w", err)
+			return rec, fmt.Errorf("read the ledger's first record: %w", err)
 		}
-		return rec.Leaf.String(), nil
+		return rec, nil
 	}
-	return "", fmt.Errorf("the ledger has no first record: %w", ErrDamaged)
+	return Record{}, fmt.Errorf("the ledger has no first record: %w", ErrDamaged)
 }
 
 // Creation is the entry of a new ledger's first record, for stores.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // lookInWindow settles the events that the window knows where to find. Whatever the window says, the
@@ -16,7 +18,7 @@ func (l *Ledger) lookInWindow(ctx context.Context, drafts []draft, now int64) er
 	var asked []*draft
 	var keys []Key
 	for i := range drafts {
-		if d := &drafts[i]; d.entry != nil {
+		if d := &drafts[i]; d.entry != nil && (l.Known == nil || !l.Known(d.entry.Key())) {
 			asked, keys = append(asked, d), append(keys, d.entry.Key())
 		}
 	}
@@ -28,16 +30,18 @@ func (l *Ledger) lookInWindow(ctx context.Context, drafts []draft, now int64) er
 		l.Logger.LogAttrs(ctx, slog.LevelDebug, "the window did not answer", slog.Any("error", err))
 		return nil
 	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(hintReads)
 	for i, h := range hints {
-		if !h.Hit {
-			continue
-		}
-		if err := l.followHint(ctx, asked[i], h, now); err != nil {
-			return err
+		if h.Hit {
+			g.Go(func() error { return l.followHint(ctx, asked[i], h, now) })
 		}
 	}
-	return nil
+	return g.Wait()
 }
+
+// hintReads is how many records that hints name are read at once: each may be a call to a server.
+const hintReads = 16
 
 // followHint reads the record that a hint names and decides by it, unless the event would be
 // accepted: only the store can say that.

@@ -21,6 +21,7 @@ import (
 func (p *Projections) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return p.follow(ctx) })
+	g.Go(func() error { return p.saveNowAndThen(ctx) })
 	g.Go(func() error { return p.flushNowAndThen(ctx) })
 	g.Go(func() error {
 		for {
@@ -33,6 +34,23 @@ func (p *Projections) Run(ctx context.Context) error {
 		}
 	})
 	return g.Wait()
+}
+
+// saveNowAndThen writes what is folded although there is more to come, or said to be: from a server, it
+// may take its time.
+func (p *Projections) saveNowAndThen(ctx context.Context) error {
+	tick := time.NewTicker(saveEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		if err := p.saveGroup(); err != nil {
+			return err
+		}
+	}
 }
 
 func (p *Projections) flushNowAndThen(ctx context.Context) error {
@@ -198,7 +216,7 @@ func (p *Projections) position() ledger.Position {
 }
 
 // advance folds a batch of the ledger into the rows of the group, and writes them when there is no more
-// to come for now, or enough to write.
+// to come for now, or enough to write. Until then they are written now and then, see saveNowAndThen.
 func (p *Projections) advance(batch ledger.Batch) error {
 	p.applying.Lock()
 	defer p.applying.Unlock()

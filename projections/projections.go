@@ -58,6 +58,7 @@ type Config struct {
 const (
 	flushEvery   = 30 * time.Second
 	flushRecords = 500_000
+	saveEvery    = 250 * time.Millisecond // at least, what is folded is written and can be read
 	firstRetry   = 100 * time.Millisecond
 	lastRetry    = 10 * time.Second
 	memTable     = 32 << 20  // bytes of new rows in memory
@@ -149,6 +150,7 @@ type Projections struct {
 	c        Config
 	db       *pebble.DB
 	ledgerID string
+	first    ledger.Position // of the ledger; 1 where positions count records
 	known    []projection
 
 	sets map[string]*pair
@@ -171,7 +173,7 @@ type Projections struct {
 type tip struct {
 	cursor
 	head   ledger.Position
-	behind int64 // records between the cursor and head
+	behind int64 // records between the cursor and head, as far as they are known
 }
 
 // pair is a projection's rows that answer and those that are being built, nil for none. It changes
@@ -223,10 +225,12 @@ func newProjections(c Config, known []projection, db *pebble.DB) *Projections {
 }
 
 // load reads what is there of each projection and makes what is not.
-func (p *Projections) load(ctx context.Context) (err error) {
-	if p.ledgerID, err = ledger.ID(ctx, p.c.Reader); err != nil {
+func (p *Projections) load(ctx context.Context) error {
+	first, err := ledger.First(ctx, p.c.Reader)
+	if err != nil {
 		return err
 	}
+	p.ledgerID, p.first = first.Leaf.String(), first.Position
 	id, err := get(p.db, metaKey("ledger"))
 	if err != nil {
 		return err
@@ -267,7 +271,7 @@ func (p *Projections) assemble(head ledger.Position) {
 			p.at.cursor = a.at
 		}
 	}
-	p.at.head, p.at.behind = head, int64(head-min(p.at.position, head))
+	p.at.head = head
 	p.next = p.at
 	for _, known := range p.known {
 		pair := p.sets[known.name]

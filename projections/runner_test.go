@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -504,6 +505,71 @@ func TestLag(t *testing.T) {
 	b.setBroken(errors.New("no connection"))
 	if s, err = p.Query().Stats(t.Context(), StatsRequest{}); err != nil || s.Accepted != 1 || s.Lag.Records != 1+7 || s.Lag.Milliseconds != 8000 {
 		t.Errorf("while the ledger cannot be read: %+v, %v", s, err)
+	}
+}
+
+// TestLagOnServer: where positions do not count records, lag is about what is missing, before the first
+// record came too, and 0 only at the head.
+func TestLagOnServer(t *testing.T) {
+	const records, more = behindMuch + 1000, 500
+	b := newBook()
+	b.stride = 1100
+	b.records[0].Position = 1100
+	for i := range int64(records - 1) {
+		b.add(accepted(fmt.Sprint("c-", i%100), "e", i, i))
+	}
+	p, err := Open(t.Context(), Config{Dir: t.TempDir(), Reader: b})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	head := b.records[records-1].Position
+	for at := 0; records-at > behindMuch; at += more {
+		s := stateOf(t, p, "history")
+		if missing := int64(records - at); s.State != CatchingUp || s.Lag < missing/2 || s.Lag > 2*missing || s.Progress != share(s.Position, head) {
+			t.Errorf("%d records taken in: got %+v", at, s)
+		}
+		if err := errors.Join(p.advance(ledger.Batch{Records: b.records[at : at+more], Head: head, Behind: 1}), p.save()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.advance(ledger.Batch{Records: b.records, Head: head}); err != nil {
+		t.Fatal(err)
+	}
+	if s := stateOf(t, p, "history"); s.State != Live || s.Lag != 0 || s.Progress != 1 {
+		t.Errorf("at the head: got %+v", s)
+	}
+}
+
+// silent is a book whose Follow says that there is more and gives no more than some records.
+type silent struct {
+	*book
+	gives int
+}
+
+func (s silent) Follow(ctx context.Context, after ledger.Position) iter.Seq2[ledger.Batch, error] {
+	return func(yield func(ledger.Batch, error) bool) {
+		if batch, _, _ := s.next(after); after == 0 {
+			rest := int64(len(batch.Records) - s.gives)
+			if !yield(ledger.Batch{Records: batch.Records[:s.gives], Head: batch.Head, Behind: rest}, nil) {
+				return
+			}
+		}
+		<-ctx.Done()
+		yield(ledger.Batch{}, ctx.Err())
+	}
+}
+
+// TestSilence: what came can be read, though more was promised.
+func TestSilence(t *testing.T) {
+	b := newBook()
+	at := b.add(accepted("c", "a", 1, 1), accepted("c", "b", 2, 2), accepted("c", "d", 3, 3))
+	p, _ := running(t, Config{Reader: silent{b, 3}}, shipped())
+	if err := p.Query().Wait(t.Context(), at[1]); err != nil {
+		t.Error(err)
+	}
+	if s := stateOf(t, p, "stats"); s.Position != at[1] || s.Lag != 1 {
+		t.Errorf("got %+v", s)
 	}
 }
 

@@ -37,18 +37,26 @@ func share(at, head ledger.Position) float64 {
 	return min(1, float64(at)/float64(head))
 }
 
-// behindHead is how many records there are from the cursor to the head of the ledger. Where
-// positions do not count records, what came in since the last batch is one. It is called with mu held.
+// behindHead is how many records there are from the cursor to the head of the ledger. Where positions do
+// not count records, it is those that came and are not taken in and one for what did not come, or what
+// the distance says at the distance that records have had so far, whichever is more. It is called with mu held.
 func (p *Projections) behindHead(at cursor, head ledger.Position) int64 {
-	switch {
-	case head <= at.position:
+	if head <= at.position {
 		return 0
-	case at.records == int64(at.position):
-		return int64(head - at.position)
-	case head > p.at.head:
-		return max(0, p.at.records-at.records) + p.at.behind + 1
 	}
-	return max(0, p.at.records-at.records) + p.at.behind
+	distance := int64(head - max(at.position, p.first-1))
+	if p.first == 1 {
+		return distance
+	}
+	known := max(0, p.at.records-at.records) + p.at.behind
+	if head > p.at.head {
+		known++
+	}
+	apart := int64(1000)
+	if came := p.at.records - 1; came > 0 {
+		apart = max(1, int64(p.at.position-p.first)/came)
+	}
+	return max(1, known, distance/apart)
 }
 
 // head is the position of the ledger's last record, or the last one known while the ledger cannot

@@ -66,8 +66,11 @@ func BenchmarkStart(b *testing.B) {
 	}
 }
 
-// ingest sends b.N batches and returns µs per event.
-func ingest(b *testing.B, url string) float64 {
+// ingest sends b.N batches of new events and returns µs per event.
+func ingest(b *testing.B, url string) float64 { return sendBatches(b, url, appendBatch) }
+
+// sendBatches sends b.N batches, each as write appends it, and returns µs per event.
+func sendBatches(b *testing.B, url string, write func(b []byte, n int64) []byte) float64 {
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	before := cpuTime(b)
@@ -82,7 +85,7 @@ func ingest(b *testing.B, url string) float64 {
 				if n >= int64(b.N) {
 					return
 				}
-				body = appendBatch(body[:0], n)
+				body = write(body[:0], n)
 				resp, err := client.Post(url+"/api/v1/events", "application/json", bytes.NewReader(body))
 				if err != nil {
 					b.Error(err)
@@ -104,6 +107,19 @@ func ingest(b *testing.B, url string) float64 {
 	b.ReportMetric(float64((cpuTime(b)-before).Microseconds())/float64(b.N*benchBatch), "cpu-µs/event")
 	b.ReportMetric(1e6/us, "events/s")
 	return us
+}
+
+// send sends a batch that is answered, or refused for now.
+func send(url string, body []byte) error {
+	resp, err := http.Post(url+"/api/v1/events", "application/json", bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != 200 && resp.StatusCode != 503 {
+		return fmt.Errorf("status %d, %v", resp.StatusCode, err)
+	}
+	return nil
 }
 
 // cpuTime is what the whole process has used, clients included.
@@ -131,12 +147,12 @@ func appendBatch(b []byte, n int64) []byte {
 }
 
 // startService runs the program in a folder of its own.
-func startService(b *testing.B) string {
+func startService(b *testing.B, args ...string) string {
 	ctx, cancel := context.WithCancel(context.Background())
 	out, in := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
-		done <- run(ctx, []string{"--listen=127.0.0.1:0", "--data-dir=" + b.TempDir(), "--log-level=error"}, in, io.Discard)
+		done <- run(ctx, append([]string{"--listen=127.0.0.1:0", "--data-dir=" + b.TempDir(), "--log-level=error"}, args...), in, io.Discard)
 		in.Close()
 	}()
 	line := make([]byte, 200)

@@ -2,14 +2,12 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"sync"
 	"sync/atomic"
@@ -21,15 +19,6 @@ import (
 type program struct {
 	cmd *exec.Cmd
 	url string
-}
-
-func buildProgram(t *testing.T) string {
-	t.Helper()
-	bin := filepath.Join(t.TempDir(), "auditd")
-	if out, err := exec.Command("go", "build", "-o", bin, ".").CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
-	}
-	return bin
 }
 
 func startProgram(t *testing.T, bin, dir string, args ...string) *program {
@@ -60,68 +49,51 @@ func startProgramLogging(t *testing.T, bin, dir string, log io.Writer, args ...s
 	return p
 }
 
-// TestKill kills the service under load, again and again. Whatever was answered with 2xx is there
-// once, and the numbers are those of the history.
+// end stops the program in an orderly way.
+func (p *program) end(t *testing.T) {
+	t.Helper()
+	if err := p.cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Errorf("stop: %v", err)
+	}
+	if err := p.cmd.Wait(); err != nil {
+		t.Errorf("an orderly stop: %v", err)
+	}
+}
+
+// TestKill kills the service under load, again and again, and the server it stands on if there is one.
+// Whatever was answered with 2xx is there once, and the numbers are those of the history.
 func TestKill(t *testing.T) {
-	bin, dir := buildProgram(t), t.TempDir()
-	var next atomic.Int64
-	var mu sync.Mutex
-	acked := map[string]bool{}
-	for range 4 {
-		p := startProgram(t, bin, dir)
-		var answered atomic.Int64
-		var wg sync.WaitGroup
-		for range 8 {
-			wg.Go(func() {
-				for {
-					keys, err := postBatch(p.url, next.Add(1))
-					if err != nil {
-						return // killed
-					}
-					mu.Lock()
-					for _, k := range keys {
-						acked[k] = true
-					}
-					mu.Unlock()
-					answered.Add(1)
-				}
-			})
+	bin, nodeBin := buildProgram(t), buildNode(t)
+	for _, kind := range siteKinds {
+		t.Run(kind.name, func(t *testing.T) { killUnderLoad(t, bin, newSite(t, nodeBin, kind.node, kind.redis)) })
+	}
+}
+
+func killUnderLoad(t *testing.T, bin string, s *site) {
+	l := newLoad()
+	for round := range 4 {
+		p := startProgram(t, bin, s.dir, s.args()...)
+		l.start(p.url, 8)
+		l.more(t, 30)
+		if s.node != nil {
+			s.node.kill()
+			s.node.start(t)
 		}
-		until(t, func() bool { return answered.Load() > 60 })
+		l.more(t, 30)
 		if err := p.cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		wg.Wait()
+		l.stop()
 		p.cmd.Wait()
-	}
-	p := startProgram(t, bin, dir)
-	defer func() {
-		p.cmd.Process.Signal(os.Interrupt)
-		if err := p.cmd.Wait(); err != nil {
-			t.Errorf("an orderly stop: %v", err)
-		}
-	}()
-	var stats struct {
-		Accepted, Rejected, Total, Contracts int64
-		Lag                                  struct{ Records int64 }
-	}
-	until(t, func() bool {
-		get(t, p.url+"/api/v1/stats", &stats)
-		return stats.Lag.Records == 0
-	})
-	stored := map[string]int{}
-	for c := range killContracts {
-		for _, k := range history(t, p.url, fmt.Sprint("kill-", c)) {
-			stored[k]++
+		if round%2 == 1 {
+			s.forget(t)
 		}
 	}
-	for k := range acked {
-		if stored[k] != 1 {
-			t.Errorf("%s was answered with 2xx and is stored %d times", k, stored[k])
-		}
-	}
-	if stats.Accepted != int64(len(stored)) || stats.Total != stats.Accepted || stats.Contracts != killContracts || len(acked) < 240*killBatch {
-		t.Errorf("stats %+v; %d keys are stored, %d were answered", stats, len(stored), len(acked))
+	p := startProgram(t, bin, s.dir, s.args()...)
+	defer p.end(t)
+	l.check(t, p.url)
+	if len(l.acked) < 240*killBatch {
+		t.Errorf("%d keys were answered, want %d at least", len(l.acked), 240*killBatch)
 	}
 }
 
@@ -130,35 +102,111 @@ const (
 	killBatch     = 20
 )
 
-// postBatch sends batch n and returns the keys that were answered as accepted.
-func postBatch(url string, n int64) ([]string, error) {
-	var b bytes.Buffer
-	b.WriteString(`{"contractType":"kill_contract","events":[`)
-	for i := range int64(killBatch) {
-		if i > 0 {
-			b.WriteByte(',')
+// load is clients that send batches never sent before, each again and again until it is answered.
+type load struct {
+	client   *http.Client
+	next     atomic.Int64
+	answered atomic.Int64 // batches
+	done     atomic.Bool
+	clients  sync.WaitGroup
+
+	mu    sync.Mutex
+	acked map[string]bool // keys that were answered with 2xx
+	err   error           // that ended a client
+}
+
+func newLoad() *load {
+	return &load{acked: map[string]bool{}, client: &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
+}
+
+// start starts clients, which go on until stop or an error other than 503.
+func (l *load) start(url string, clients int) {
+	l.done.Store(false)
+	for range clients {
+		l.clients.Go(func() {
+			for !l.done.Load() {
+				if err := l.deliver(url, killEvents(l.next.Add(1))); err != nil {
+					l.mu.Lock()
+					l.err = err
+					l.mu.Unlock()
+					return
+				}
+			}
+		})
+	}
+}
+
+// deliver sends a batch until it is answered, or the load is stopped.
+func (l *load) deliver(url, body string) error {
+	for !l.done.Load() {
+		status, text, err := ask(l.client, "POST", url+"/api/v1/events", body)
+		if err != nil {
+			return err
 		}
-		fmt.Fprintf(&b, `{"contractId":"kill-%d","eventId":"e%d-%d","sequence":%d,"timestamp":%d,"payload":{"n":%d}}`, i%killContracts, n, i, n, time.Now().UnixMilli(), n)
+		if status == http.StatusServiceUnavailable {
+			continue
+		}
+		var a answer
+		if err := json.Unmarshal([]byte(text), &a); err != nil || status != http.StatusOK || a.Summary.Rejected > 0 {
+			return fmt.Errorf("status %d, %w: %.300s", status, err, text)
+		}
+		l.mu.Lock()
+		for _, r := range a.Results {
+			l.acked[r.DeduplicationKey] = true
+		}
+		l.mu.Unlock()
+		l.answered.Add(1)
+		return nil
 	}
-	b.WriteString("]}")
-	resp, err := http.Post(url+"/api/v1/events", "application/json", &b)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	var answer struct {
-		Results []struct{ DeduplicationKey, Status string }
-	}
-	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil || resp.StatusCode != 200 {
-		return nil, fmt.Errorf("status %d, %w", resp.StatusCode, err)
-	}
-	var keys []string
-	for _, r := range answer.Results {
-		if r.Status == "accepted" {
-			keys = append(keys, r.DeduplicationKey)
+	return nil
+}
+
+// more waits until so many more batches are answered.
+func (l *load) more(t *testing.T, n int64) {
+	t.Helper()
+	from := l.answered.Load()
+	until(t, func() bool { return l.answered.Load() >= from+n })
+}
+
+// stop returns when every client has its last answer. It says what ended one before.
+func (l *load) stop() error {
+	l.done.Store(true)
+	l.clients.Wait()
+	l.client.CloseIdleConnections()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	err := l.err
+	l.err = nil
+	return err
+}
+
+// check wants what was answered to be stored once, and the numbers to be those of the history.
+func (l *load) check(t *testing.T, url string) {
+	t.Helper()
+	numbers := settled(t, url, func(*stats) bool { return true })
+	stored := map[string]int{}
+	for c := range killContracts {
+		for _, k := range history(t, url, fmt.Sprint("kill-", c)) {
+			stored[k]++
 		}
 	}
-	return keys, nil
+	for k := range l.acked {
+		if stored[k] != 1 {
+			t.Errorf("%s was answered with 2xx and is stored %d times", k, stored[k])
+		}
+	}
+	if numbers.Accepted != int64(len(stored)) || numbers.Total != numbers.Accepted || numbers.Contracts != killContracts {
+		t.Errorf("stats %+v; %d keys are stored, %d were answered", *numbers, len(stored), len(l.acked))
+	}
+}
+
+// killEvents is batch n.
+func killEvents(n int64) string {
+	events := make([]string, killBatch)
+	for i := range events {
+		events[i] = eventOf(fmt.Sprint("kill-", i%killContracts), fmt.Sprintf("e%d-%d", n, i), n, fmt.Sprintf(`{"n":%d}`, n))
+	}
+	return batch("kill_contract", events...)
 }
 
 // history returns the keys in a contract's history, page by page.

@@ -77,8 +77,12 @@ func serve(ctx context.Context, fail context.CancelCauseFunc, c *config, stdout 
 		defer undo(shared.Close)
 		window, spare["window"] = shared, shared.Healthy
 	}
+	var known func(ledger.Key) bool
+	if remote, ok := store.(interface{ Known(ledger.Key) bool }); ok {
+		known = remote.Known
+	}
 	l, err := ledger.New(ledger.Config{
-		Store: meterStore(store, registry), Window: meterWindow(window, registry), Instance: instance, Schemas: schemas,
+		Store: meterStore(store, registry), Known: known, Window: meterWindow(window, registry), Instance: instance, Schemas: schemas,
 		Lax: !c.EnableStrictValidation, PlainConflict: !c.EnablePayloadIntegrityCheck,
 		MaxAge: time.Duration(c.MaxEventAgeMs) * time.Millisecond, MaxSkew: time.Duration(c.MaxEventSkewMs) * time.Millisecond,
 		MaxPayload: c.MaxPayloadBytes, Chunk: c.EventBatchSize, Logger: log,

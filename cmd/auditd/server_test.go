@@ -66,6 +66,69 @@ func (p *instance) until(t *testing.T, method, path, text string) {
 	}
 }
 
+// An instance with an empty folder answers by what is on the server before its own projections know of
+// it, and says how far they are.
+func TestFreshInstance(t *testing.T) {
+	n, err := node.Open(node.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	bin, arg := buildProgram(t), "--ledger-store="+n.URL()
+	const contracts, each = 11, 1000 // more records than make up for no progress
+	events := func(contract int, payload string) string {
+		all := make([]string, each)
+		for i := range all {
+			all[i] = eventOf(fmt.Sprint("fresh-", contract), "e", int64(i), payload)
+		}
+		return batch("lease_contract", all...)
+	}
+	old := startProgram(t, bin, filepath.Join(t.TempDir(), "old"), arg)
+	var first [contracts]*answer
+	for c := range first {
+		if first[c] = send200(t, old.url, events(c, `{"v":1}`)); first[c].Summary.Accepted != each {
+			t.Fatalf("got %+v, want all accepted", first[c].Summary)
+		}
+	}
+	old.end(t)
+	n.Faults.OnSubscribe(func(string) node.SubscriptionFault { return node.SubscriptionFault{After: each / 2, Silent: true} })
+	p := startProgram(t, bin, filepath.Join(t.TempDir(), "new"), arg)
+	defer p.end(t)
+	for _, c := range []int{contracts - 1, 3} {
+		again := send200(t, p.url, events(c, `{"v":1.0}`))
+		for i, r := range again.Results {
+			if f := first[c].Results[i]; r.Status != "duplicate" || r.Position != f.Position || r.ProcessedAt != f.ProcessedAt {
+				t.Fatalf("got %+v, first %+v", r, f)
+			}
+		}
+		if conflicts := send200(t, p.url, events(c, `{"v":2}`)); conflicts.Summary.Rejected != each {
+			t.Errorf("got %+v, want all in conflict", conflicts.Summary)
+		}
+	}
+	var ready struct {
+		Status      string
+		Projections map[string]struct{ Progress float64 }
+	}
+	get(t, p.url+"/readyz", &ready)
+	if at := ready.Projections["history"].Progress; len(ready.Projections) != 4 || at >= 0.2 {
+		t.Errorf("got %+v while the projections are behind", ready)
+	}
+	var behind stats
+	if get(t, p.url+"/api/v1/stats", &behind); behind.Accepted > each || behind.Lag.Records == 0 {
+		t.Errorf("got %+v while the projections are behind", behind)
+	}
+	n.Faults.Clear()
+	n.Cut()
+	numbers := settled(t, p.url, func(s *stats) bool { return s.Duplicates == 2*each && s.Conflicts == 2*each })
+	if numbers.Accepted != contracts*each || numbers.Contracts != contracts {
+		t.Errorf("got %+v", *numbers)
+	}
+	get(t, p.url+"/readyz", &ready)
+	if ready.Status != "ready" || ready.Projections["history"].Progress != 1 {
+		t.Errorf("got %+v at the end", ready)
+	}
+}
+
 // The server goes away and comes back while the program runs: writes are answered 503 meanwhile, reads go
 // on, and nothing needs a restart.
 func TestServerAway(t *testing.T) {

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -61,18 +60,6 @@ func TestSoak(t *testing.T) {
 	if after.goroutines > before.goroutines+20 || after.files > before.files+20 || after.rss > before.rss*5/4 {
 		t.Errorf("growth: %+v, then %+v", before, after)
 	}
-}
-
-func send(url string, body []byte) error {
-	resp, err := http.Post(url+"/api/v1/events", "application/json", strings.NewReader(string(body)))
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != 200 && resp.StatusCode != 503 {
-		return fmt.Errorf("status %d, %v", resp.StatusCode, err)
-	}
-	return nil
 }
 
 // sample is what the process holds at a moment.

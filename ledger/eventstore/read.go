@@ -39,6 +39,16 @@ func (s *Store) Find(ctx context.Context, keys []ledger.Key) ([]ledger.Found, er
 	return found, nil
 }
 
+// Known reports whether the index has the key, so that a repeat of it costs nothing on the server.
+func (s *Store) Known(k ledger.Key) bool {
+	head, _, err := s.index.Head(k.Stream())
+	if err != nil || k.Sequence > head.HighestSequence {
+		return false
+	}
+	found, _, err := s.index.Key(k)
+	return err == nil && found.Known()
+}
+
 // Head implements ledger.Reader. While the server is away it does not wait for it for long.
 func (s *Store) Head(ctx context.Context) (ledger.Position, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.patience())
