@@ -36,21 +36,34 @@ func (p *Projections) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// saveNowAndThen writes what is folded although there is more to come, or said to be: from a server, it
-// may take its time.
+// saveNowAndThen writes what is folded where the next records take their time although there are more, or
+// said to be more, as from a server. Where they come fast, advance soon has enough to write.
 func (p *Projections) saveNowAndThen(ctx context.Context) error {
 	tick := time.NewTicker(saveEvery)
 	defer tick.Stop()
+	before := int64(0)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 		}
-		if err := p.saveGroup(); err != nil {
+		var err error
+		if before, err = p.saveIfSlow(before); err != nil {
 			return err
 		}
 	}
+}
+
+// saveIfSlow writes what is folded when it is little more than so many records. It returns how many were
+// folded in all.
+func (p *Projections) saveIfSlow(before int64) (folded int64, err error) {
+	p.applying.Lock()
+	defer p.applying.Unlock()
+	if folded = p.next.records; folded-before < slow {
+		err = p.save()
+	}
+	return folded, err
 }
 
 func (p *Projections) flushNowAndThen(ctx context.Context) error {

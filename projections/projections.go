@@ -58,7 +58,8 @@ type Config struct {
 const (
 	flushEvery   = 30 * time.Second
 	flushRecords = 500_000
-	saveEvery    = 250 * time.Millisecond // at least, what is folded is written and can be read
+	saveEvery    = 250 * time.Millisecond // how often it is seen to that records that come slowly are written
+	slow         = 5000                   // records in that time
 	firstRetry   = 100 * time.Millisecond
 	lastRetry    = 10 * time.Second
 	memTable     = 32 << 20  // bytes of new rows in memory
