@@ -130,8 +130,11 @@ func (p *Projections) batches(ctx context.Context, after ledger.Position) iter.S
 	}
 }
 
-// readAhead follows the ledger. Where there is more to come, it is read and decoded while the batch
-// before is in use.
+// ahead is how many batches are read ahead: as much as comes while what was folded is written.
+const ahead = 16
+
+// readAhead follows the ledger. Where there is more to come, it is read and decoded while the batches
+// before are in use.
 func readAhead(ctx context.Context, from Reader, after ledger.Position) iter.Seq2[ledger.Batch, error] {
 	type step struct {
 		batch ledger.Batch
@@ -142,7 +145,7 @@ func readAhead(ctx context.Context, from Reader, after ledger.Position) iter.Seq
 		var wg sync.WaitGroup
 		defer wg.Wait()
 		defer cancel()
-		steps, used := make(chan step), make(chan struct{})
+		steps, used := make(chan step, ahead), make(chan struct{})
 		wg.Go(func() {
 			defer close(steps)
 			for batch, err := range from.Follow(ctx, after) {
@@ -319,15 +322,20 @@ func (p *Projections) fold(group []*rows, recs []ledger.Record) error {
 func (p *Projections) write(group []*rows) error {
 	more := enough(group)
 	var pending []*rows
-	size := 0
+	var wg sync.WaitGroup
 	for _, r := range group {
 		if r.next != r.at {
-			r.folder.finish()
-			pending, size = append(pending, r), size+r.size()
+			pending = append(pending, r)
+			wg.Go(func() { r.folder.finish(); r.sortAll() })
 		}
 	}
+	wg.Wait()
 	if len(pending) == 0 {
 		return nil
+	}
+	size := 0
+	for _, r := range pending {
+		size += r.size()
 	}
 	b := p.db.NewBatchWithSize(size)
 	err := fill(b, pending, more)

@@ -219,11 +219,17 @@ func (t *table) size() int {
 	return n
 }
 
-// write puts the changes into the batch in the order of their keys: the database takes them in several
-// times as fast as in any other. more says that as many will follow.
-func (t *table) write(b *pebble.Batch, more bool) {
+// sortAll puts the changes in the order of their keys: the database takes them in several times as fast
+// as in any other.
+func (t *table) sortAll() {
 	for _, changes := range t.changes {
 		t.sort(changes)
+	}
+}
+
+// write puts the changes, which are in order, into the batch. more says that as many will follow.
+func (t *table) write(b *pebble.Batch, more bool) {
+	for _, changes := range t.changes {
 		for i := range changes {
 			t.emit(b, &changes[i])
 		}

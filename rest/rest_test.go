@@ -1,7 +1,6 @@
 package rest_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,6 +19,8 @@ import (
 	"github.com/talenttrust/auditledger/ledger/disk"
 	"github.com/talenttrust/auditledger/projections"
 	"github.com/talenttrust/auditledger/rest"
+
+	"github.com/talenttrust/auditledger/ledger/ledgertest"
 )
 
 // noon is the time on a test's clock when it starts.
@@ -30,7 +31,7 @@ type service struct {
 	*httptest.Server
 	t     *testing.T
 	clock *clock
-	log   *logBook
+	log   *ledgertest.Log
 	store *disk.Store
 	stop  func() // closes all, in the order of the program
 }
@@ -53,24 +54,6 @@ func (c *clock) set(t time.Time) {
 	c.t = t
 }
 
-// logBook keeps what was logged.
-type logBook struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *logBook) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *logBook) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
-}
-
 // options change a test's service.
 type options struct {
 	dir    string
@@ -82,7 +65,7 @@ type options struct {
 
 func newService(t *testing.T, o options) *service {
 	t.Helper()
-	s := &service{t: t, clock: &clock{t: noon}, log: new(logBook)}
+	s := &service{t: t, clock: &clock{t: noon}, log: new(ledgertest.Log)}
 	logger := slog.New(slog.NewJSONHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: ledger.Redact}))
 	if o.dir == "" {
 		o.dir = t.TempDir()

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"fmt"
 	"net/http"
@@ -13,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/talenttrust/auditledger/ledger/ledgertest"
 )
 
 // TestHangupUnderLoad rotates a source's key and breaks the sources file, each time with a SIGHUP, while
@@ -30,7 +31,7 @@ func TestHangupUnderLoad(t *testing.T) {
 	}
 	token := func(n int64) string { return fmt.Sprintf("planted-token-%d", n) }
 	write(token(0), token(1))
-	var log lockedBuffer
+	var log ledgertest.Log
 	p := startProgramLogging(t, buildProgram(t), t.TempDir(), &log, "--sources-file="+file, "--log-level=debug")
 	hup := func(said string) {
 		t.Helper()
@@ -106,22 +107,4 @@ func postWith(t *testing.T, url, token, body string) int {
 	}
 	resp.Body.Close()
 	return resp.StatusCode
-}
-
-// lockedBuffer is written to by a process and read by a test.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }

@@ -14,37 +14,20 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/talenttrust/auditledger/ledger/ledgertest"
 )
 
 // instance is a running auditd.
 type instance struct {
 	url   string
 	line  string // what it said at its start
-	log   *lines
+	log   *ledgertest.Log
 	stop  context.CancelFunc
 	ended chan error
-}
-
-// lines is a log that may be read while it is written.
-type lines struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
 }
 
 var address = regexp.MustCompile(`https?://[0-9.]+:[0-9]+`)
@@ -53,7 +36,7 @@ var address = regexp.MustCompile(`https?://[0-9.]+:[0-9]+`)
 func start(t *testing.T, dir string, args ...string) *instance {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	p := &instance{log: new(lines), stop: cancel, ended: make(chan error, 1)}
+	p := &instance{log: new(ledgertest.Log), stop: cancel, ended: make(chan error, 1)}
 	r, w := io.Pipe()
 	go func() {
 		err := run(ctx, append([]string{"--listen=127.0.0.1:0", "--data-dir=" + dir, "--disk-reserve-bytes=1"}, args...), w, p.log)

@@ -305,11 +305,10 @@ func testEnvelopes(t *testing.T, s *site) {
 // What was answered can be read, at once where the reader says how far the answers must be.
 func testReads(t *testing.T, s *site) {
 	p := s.start(t)
-	var last *answer
 	for i, sequence := range []int64{1, 2, 5, 4} {
-		last = send200(t, p.url, batch("lease_contract", eventOf("lease.1@x", fmt.Sprint("e-", i), sequence, fmt.Sprintf(`{"i":%d}`, i))))
+		send200(t, p.url, batch("lease_contract", eventOf("lease.1@x", fmt.Sprint("e-", i), sequence, fmt.Sprintf(`{"i":%d}`, i))))
 	}
-	last = send200(t, p.url, batch("lease_contract", eventOf("lease.1@x", "e-9", 5, `{"i":9}`), eventOf("lease.1@x", "e-0", 1, `{"i":1}`)))
+	last := send200(t, p.url, batch("lease_contract", eventOf("lease.1@x", "e-9", 5, `{"i":9}`), eventOf("lease.1@x", "e-0", 1, `{"i":1}`)))
 	const contract = "/api/v1/contracts/lease.1@x"
 	status, text := p.do(t, "GET", contract+"/history?payload=true&atLeast="+last.Position, "")
 	for _, want := range []string{`"SEQUENCE_GAP"`, `"SEQUENCE_REGRESSION"`, `"SEQUENCE_REUSED"`, `"CONFLICT"`, `"payload":{"i":9}`, `"fromSequence":3`} {

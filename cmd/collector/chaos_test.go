@@ -22,6 +22,8 @@ import (
 	"github.com/talenttrust/auditledger/cmd/collector/internal/testledger"
 	"github.com/talenttrust/auditledger/cmd/collector/outbox"
 	"github.com/talenttrust/auditledger/ledger/canonical"
+
+	"github.com/talenttrust/auditledger/ledger/ledgertest"
 )
 
 // ledgerProcess is the ledger that TestChaos kills: it keeps its records in a file, synced before
@@ -159,7 +161,7 @@ func (c *chaos) ask(path string, answer any) {
 
 func (c *chaos) startLedger() {
 	c.ledger = c.startIt()
-	waitFor(c.t, "the ledger listens", func() bool {
+	ledgertest.Until(c.t, "the ledger listens", func() bool {
 		conn, err := net.Dial("tcp", c.ledgerAddr)
 		if err == nil {
 			conn.Close()
@@ -379,7 +381,7 @@ func (c *chaos) smallLedgerRecords() map[string][]string {
 
 // auditdRecords reads every contract's history over REST, once it shows all that is stored.
 func (c *chaos) auditdRecords() map[string][]string {
-	waitFor(c.t, "the projections catch up", func() bool {
+	ledgertest.Until(c.t, "the projections catch up", func() bool {
 		var stats struct{ Lag struct{ Records int } }
 		c.ask("/api/v1/stats", &stats)
 		return stats.Lag.Records == 0

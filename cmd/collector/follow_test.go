@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/talenttrust/auditledger/cmd/collector/outbox"
+
+	"github.com/talenttrust/auditledger/ledger/ledgertest"
 )
 
 // following is a follower that runs.
@@ -61,7 +63,7 @@ func follow(t *testing.T, in *intake, dir string, patterns ...string) *following
 // want waits until exactly these events are in the outbox, in this order.
 func (f *following) want(ids ...string) {
 	f.t.Helper()
-	waitFor(f.t, fmt.Sprintf("%d events", len(ids)), func() bool { return len(pendingIDs(f.t, f.in.box)) >= len(ids) })
+	ledgertest.Until(f.t, fmt.Sprintf("%d events", len(ids)), func() bool { return len(pendingIDs(f.t, f.in.box)) >= len(ids) })
 	if got := pendingIDs(f.t, f.in.box); !slices.Equal(got, ids) {
 		f.t.Errorf("got %v, want %v", got, ids)
 	}
@@ -173,9 +175,9 @@ func TestFollowFileChangesUnderUs(t *testing.T) {
 			f := follow(t, in, dir, "app.log")
 			f.want(eventIDs(0, 5)...)
 			writeFile(t, path, next) // truncates and writes, as copytruncate does
-			waitFor(t, "the alert", func() bool { return in.alerts.State(outbox.AlertSource).At.After(time.Time{}) })
+			ledgertest.Until(t, "the alert", func() bool { return in.alerts.State(outbox.AlertSource).At.After(time.Time{}) })
 			want := 5 + strings.Count(next, "\n")
-			waitFor(t, "the new lines", func() bool { return f.lines() >= want })
+			ledgertest.Until(t, "the new lines", func() bool { return f.lines() >= want })
 			if f.stop(); f.lines() != want {
 				t.Errorf("got %d lines read, want %d", f.lines(), want)
 			}
@@ -217,7 +219,7 @@ func TestFollowBinary(t *testing.T) {
 	writeFile(t, filepath.Join(dir, "b.log"), eventLines("c", 0, 2))
 	f := follow(t, in, dir, "*")
 	f.want(eventIDs(0, 2)...)
-	waitFor(t, "the alert", func() bool { return in.alerts.State(outbox.AlertSource).Raised })
+	ledgertest.Until(t, "the alert", func() bool { return in.alerts.State(outbox.AlertSource).Raised })
 	f.stop()
 	if f.sum.Dead != 0 {
 		t.Errorf("got %d dead letters, want none of a binary file", f.sum.Dead)
@@ -231,16 +233,19 @@ func TestFollowFullOutbox(t *testing.T) {
 	pad := `"n":"` + strings.Repeat("x", 2000) + `",`
 	var want []string
 	f := follow(t, in, dir, "app.log")
+	full := func() bool { return in.alerts.State(outbox.AlertFull).Raised }
 	for n := range 400 {
 		appendFile(t, path, strings.Replace(eventLine("c", n), `{"n"`, `{`+pad+`"m"`, 1))
 		want = append(want, fmt.Sprintf("e-%d", n))
-		if n == 200 { // more than fits, so that what follows is refused
-			waitFor(t, "the first lines", func() bool { return f.lines() > 150 })
+		if !full() { // line by line: a lot is taken or refused as a whole
+			ledgertest.Until(t, "the line, or the alert", func() bool { return f.lines() > n || full() })
 		}
 	}
-	waitFor(t, "the alert", func() bool { return in.alerts.State(outbox.AlertFull).Raised })
+	if !full() {
+		t.Fatal("all lines found room")
+	}
 	var got []string
-	waitFor(t, "everything", func() bool {
+	ledgertest.Until(t, "everything", func() bool {
 		list, err := in.box.Next(t.Context(), 0, false, 50, 1<<30)
 		if err != nil {
 			t.Fatal(err)
@@ -258,7 +263,7 @@ func TestFollowFullOutbox(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got %d events %v, want %d in order", len(got), got, len(want))
 	}
-	waitFor(t, "the alert to be over", func() bool { return !in.alerts.State(outbox.AlertFull).Raised })
+	ledgertest.Until(t, "the alert to be over", func() bool { return !in.alerts.State(outbox.AlertFull).Raised })
 }
 
 // TestOpenAfterRename: a path that leads to another file than the one that was found there is not

@@ -21,6 +21,8 @@ import (
 
 	"github.com/talenttrust/auditledger/cmd/collector/internal/testledger"
 	"github.com/talenttrust/auditledger/cmd/collector/outbox"
+
+	"github.com/talenttrust/auditledger/ledger/ledgertest"
 )
 
 // quickly are flags that make waits short.
@@ -262,7 +264,7 @@ func TestDeadLetterCommands(t *testing.T) {
 // process is a program of this test binary that runs by itself.
 type process struct {
 	cmd    *exec.Cmd
-	stderr buffer
+	stderr ledgertest.Log
 	done   chan error
 }
 
@@ -297,7 +299,7 @@ func TestSIGTERM(t *testing.T) {
 	file := filepath.Join(dir, "app.log")
 	writeFile(t, file, eventLines("c", 0, 10))
 	p := startProcess(t, "collector", args(filepath.Join(dir, "outbox.db"), url, "run", "--follow", file, "--listen", "unix:"+filepath.Join(dir, "s"))...)
-	waitFor(t, "delivery", func() bool { return len(l.Records()) == 10 })
+	ledgertest.Until(t, "delivery", func() bool { return len(l.Records()) == 10 })
 	p.cmd.Process.Signal(syscall.SIGTERM)
 	p.cmd.Process.Signal(syscall.SIGTERM) // once more changes nothing
 	if code := p.wait(t); code != 0 {
@@ -339,7 +341,7 @@ func TestAlertsAndMetrics(t *testing.T) {
 			return testledger.Fault{}
 		}
 	})
-	var hooked buffer
+	var hooked ledgertest.Log
 	hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		fmt.Fprintf(&hooked, "%s\n", body)
@@ -350,11 +352,11 @@ func TestAlertsAndMetrics(t *testing.T) {
 	writeFile(t, file, eventLines("c", 0, 10))
 	p := startProcess(t, "collector", args(filepath.Join(dir, "outbox.db"), url, "run", "--follow", file, "--metrics", "127.0.0.1:0",
 		"--alert-webhook", hook.URL, "--alert-backlog", "5", "--alert-age", "1ms", "--heartbeat", "100ms")...)
-	waitFor(t, "the alerts", func() bool {
+	ledgertest.Until(t, "the alerts", func() bool {
 		text := hooked.String()
 		return strings.Contains(text, `"alert":"ledger_refuses","raised":true`) && strings.Contains(text, `"alert":"backlog","raised":true,"count":10`) && strings.Contains(text, `"alert":"age","raised":true`)
 	})
-	waitFor(t, "the heartbeat", func() bool { return strings.Contains(p.stderr.String(), "msg=heartbeat pending=10 parked=0 dead=0") })
+	ledgertest.Until(t, "the heartbeat", func() bool { return strings.Contains(p.stderr.String(), "msg=heartbeat pending=10 parked=0 dead=0") })
 	address := regexp.MustCompile(`serving metrics" address=(\S+)`).FindStringSubmatch(p.stderr.String())
 	metrics := func() string {
 		resp, err := http.Get("http://" + address[1] + "/metrics")
@@ -365,16 +367,16 @@ func TestAlertsAndMetrics(t *testing.T) {
 		body, _ := io.ReadAll(resp.Body)
 		return string(body)
 	}
-	waitFor(t, "the metrics", func() bool { return strings.Contains(metrics(), "collector_pending 10\n") })
+	ledgertest.Until(t, "the metrics", func() bool { return strings.Contains(metrics(), "collector_pending 10\n") })
 	if text := metrics(); !strings.Contains(text, `collector_events_total{outcome="queued"} 10`) || strings.Contains(text, `collector_alert{alert="ledger_refuses"} 0`) {
 		t.Errorf("metrics: got %s", text)
 	}
 	refuse.Delete("on")
-	waitFor(t, "all clear", func() bool {
+	ledgertest.Until(t, "all clear", func() bool {
 		text := hooked.String()
 		return strings.Contains(text, `"alert":"ledger_refuses","raised":false`) && strings.Contains(text, `"alert":"backlog","raised":false`)
 	})
-	waitFor(t, "the metrics", func() bool {
+	ledgertest.Until(t, "the metrics", func() bool {
 		return strings.Contains(metrics(), "collector_pending 0\n") && strings.Contains(metrics(), `collector_alert{alert="ledger_refuses"} 0`) && strings.Contains(metrics(), `collector_settled_total{outcome="accepted"} 10`)
 	})
 	p.cmd.Process.Signal(syscall.SIGTERM)

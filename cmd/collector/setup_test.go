@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -10,12 +9,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/talenttrust/auditledger/cmd/collector/internal/testledger"
 	"github.com/talenttrust/auditledger/cmd/collector/outbox"
+
+	"github.com/talenttrust/auditledger/ledger/ledgertest"
 )
 
 // TestMain lets a test start this very program, and a ledger, as processes of their own.
@@ -33,21 +33,12 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// buffer is an output that may be read while it is written.
-type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) { b.mu.Lock(); defer b.mu.Unlock(); return b.b.Write(p) }
-func (b *buffer) String() string              { b.mu.Lock(); defer b.mu.Unlock(); return b.b.String() }
-
 // collector runs the program in this process and returns what it printed.
 func collector(t testing.TB, stdin io.Reader, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	var out, errs buffer
+	var out, errs ledgertest.Log
 	err = run(ctx, args, stdin, &out, &errs)
 	return out.String(), errs.String(), err
 }
@@ -63,20 +54,6 @@ func serve(t testing.TB, change ...func(*testledger.Ledger)) (*testledger.Ledger
 	t.Cleanup(srv.Close)
 	t.Cleanup(l.Close)
 	return l, srv.URL
-}
-
-// waitFor polls until the condition holds.
-func waitFor(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	tick, deadline := time.NewTicker(5*time.Millisecond), time.After(30*time.Second)
-	defer tick.Stop()
-	for !holds() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("waited in vain: %s", what)
-		}
-	}
 }
 
 // eventLine is one ledger event as a source writes it.

@@ -207,7 +207,7 @@ func testNotReady(t *testing.T, n *node.Node, c eventstore.Config) {
 			t.Error(err)
 		}
 	})
-	until(t, "the first append has arrived", func() bool { return n.Faults.Pending() == 0 })
+	ledgertest.Until(t, "the first append has arrived", func() bool { return n.Faults.Pending() == 0 })
 	began := time.Now()
 	second, err := appendOne(t.Context(), b, lamp(1))
 	wg.Wait()
@@ -218,20 +218,6 @@ func testNotReady(t *testing.T, n *node.Node, c eventstore.Config) {
 		t.Errorf("the second took %s", took)
 	}
 	wantRecords(t, a, 1)
-}
-
-// until waits for a condition.
-func until(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.After(20 * time.Second); !ok(); {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("it did not come to this: %s", what)
-		}
-	}
 }
 
 func testNotLeader(t *testing.T, n *node.Node, c eventstore.Config) {
@@ -294,7 +280,7 @@ func testAway(t *testing.T, n *node.Node, c eventstore.Config) {
 	}
 	for _, away := range []time.Duration{500 * time.Millisecond, 3 * time.Second} {
 		stored := n.Len()
-		until(t, "events are stored", func() bool { return n.Len() > stored+50 })
+		ledgertest.Until(t, "events are stored", func() bool { return n.Len() > stored+50 })
 		if err := n.Stop(); err != nil {
 			t.Fatal(err)
 		}
@@ -319,7 +305,7 @@ func testAway(t *testing.T, n *node.Node, c eventstore.Config) {
 		}
 	}
 	stored := n.Len()
-	until(t, "events are stored again", func() bool { return n.Len() > stored+50 })
+	ledgertest.Until(t, "events are stored again", func() bool { return n.Len() > stored+50 })
 	stop()
 	wg.Wait()
 	has := map[ledger.Key]int{}
@@ -351,7 +337,7 @@ func testBlackHole(t *testing.T, n *node.Node, c eventstore.Config) {
 		t.Error("the store says that it is well")
 	}
 	n.Resume()
-	until(t, "the store works again", func() bool {
+	ledgertest.Until(t, "the store works again", func() bool {
 		o, err := appendOne(t.Context(), s, lamp(1))
 		return err == nil && (o.Verdict == ledger.Accepted || o.Verdict == ledger.Duplicate)
 	})
@@ -400,7 +386,7 @@ func testInvisible(t *testing.T, n *node.Node, c eventstore.Config) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() { _, _ = appendOne(ctx, a, lamp(1)) })
-	until(t, "the first append has arrived", func() bool { return n.Faults.Pending() == 0 })
+	ledgertest.Until(t, "the first append has arrived", func() bool { return n.Faults.Pending() == 0 })
 	_, err := appendOne(t.Context(), b, lamp(2))
 	if !errors.Is(err, ledger.ErrUnavailable) {
 		t.Errorf("got %v, want ErrUnavailable", err)
@@ -443,7 +429,7 @@ func testFailOver(t *testing.T, n *node.Node, c eventstore.Config) {
 	}
 	o, err := appendOne(t.Context(), late, lamp(6))
 	wantVerdict(t, "another in its place", o, err, ledger.Accepted)
-	until(t, "the vanished one is stored", func() bool {
+	ledgertest.Until(t, "the vanished one is stored", func() bool {
 		o, err := appendOne(t.Context(), s, lamp(5))
 		return err == nil && o.Verdict == ledger.Accepted
 	})

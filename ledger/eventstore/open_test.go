@@ -1,7 +1,6 @@
 package eventstore_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -28,28 +27,10 @@ import (
 	"github.com/talenttrust/auditledger/ledger/ledgertest/esnode/node"
 )
 
-// lines is a log that may be read while it is written.
-type lines struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
-}
-
 // refused opens a store that cannot be opened, and looks at why.
 func refused(t *testing.T, c eventstore.Config, want string) {
 	t.Helper()
-	var log lines
+	var log ledgertest.Log
 	c.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	if c.Start == 0 {
 		c.Start = 20 * time.Second
@@ -144,7 +125,7 @@ func TestFolder(t *testing.T) {
 		wantVerdict(t, "append", o, err, ledger.Accepted)
 	}
 	wantRecords(t, s, 5)
-	until(t, "the follower has read all", func() bool {
+	ledgertest.Until(t, "the follower has read all", func() bool {
 		found, err := s.Find(t.Context(), []ledger.Key{lamp(4).Key()})
 		return err == nil && found[0].Known()
 	})
@@ -254,7 +235,7 @@ func TestGoroutines(t *testing.T) {
 	for range 5 {
 		work()
 	}
-	until(t, "the goroutines are gone", func() bool { return runtime.NumGoroutine() <= before+5 })
+	ledgertest.Until(t, "the goroutines are gone", func() bool { return runtime.NumGoroutine() <= before+5 })
 }
 
 // TestVerify runs the auditor's check over a ledger on a server.

@@ -38,7 +38,7 @@ func TestSoakAway(t *testing.T) {
 			}
 		})
 	}
-	until(t, "events are stored", func() bool { return n.Len() > 500 })
+	ledgertest.Until(t, "events are stored", func() bool { return n.Len() > 500 })
 	before := runtime.NumGoroutine()
 	if err := n.Stop(); err != nil {
 		t.Fatal(err)
@@ -49,10 +49,10 @@ func TestSoakAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	stored := n.Len()
-	until(t, "events are stored again", func() bool { return n.Len() > stored+500 })
+	ledgertest.Until(t, "events are stored again", func() bool { return n.Len() > stored+500 })
 	stop()
 	wg.Wait()
 	ledgertest.ReadAll(t, s)
 	t.Logf("%d goroutines when it is back", runtime.NumGoroutine())
-	until(t, "the goroutines are near what they were", func() bool { return runtime.NumGoroutine() < before+100 })
+	ledgertest.Until(t, "the goroutines are near what they were", func() bool { return runtime.NumGoroutine() < before+100 })
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/sstable/block"
 )
 
 // DBConfig is how a derived database is opened.
@@ -50,6 +51,11 @@ func OpenDB(c DBConfig) (*pebble.DB, error) {
 			c.Fatal(derived(c.Dir, errors.New("a file of it is damaged")))
 		}
 	}}
+	opts.ApplyCompressionSettings(func() pebble.DBCompressionSettings {
+		settings := pebble.DBCompressionFastest
+		settings.Levels[0] = block.NoCompression // what is there is soon written again
+		return settings
+	})
 	for i := range opts.Levels {
 		opts.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
 	}

@@ -1,7 +1,6 @@
 package redis
 
 import (
-	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -18,7 +17,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -120,7 +118,7 @@ func TestWindow(t *testing.T) {
 func TestExpiry(t *testing.T) {
 	w := open(t, ledgertest.StartRedis(t).URL())
 	bind(t, w, binding(1, 50*time.Millisecond))
-	until(t, "the key is free", func() bool {
+	ledgertest.Until(t, "the key is free", func() bool {
 		hints, err := w.Look(t.Context(), keys(2))
 		return err == nil && !hints[1].Hit
 	})
@@ -147,7 +145,7 @@ func ptr[T any](v T) *T { return &v }
 // A Redis that goes away costs errors, soon without a try, and is used again when it is back.
 func TestAway(t *testing.T) {
 	server := ledgertest.StartRedis(t)
-	log := new(syncBuffer)
+	log := new(ledgertest.Log)
 	w, err := Open(Config{URL: server.URL(), Ledger: ledgerID, Logger: slog.New(slog.NewTextHandler(log, nil))})
 	if err != nil {
 		t.Fatal(err)
@@ -155,7 +153,7 @@ func TestAway(t *testing.T) {
 	defer w.Close()
 	bind(t, w, binding(0, time.Hour))
 	server.Stop()
-	until(t, "the breaker is open", func() bool {
+	ledgertest.Until(t, "the breaker is open", func() bool {
 		hints, err := w.Look(t.Context(), keys(1))
 		if err == nil {
 			t.Fatalf("got %v without a server", hints)
@@ -169,7 +167,7 @@ func TestAway(t *testing.T) {
 		t.Error("healthy without a server")
 	}
 	server.Start(t)
-	until(t, "the window is used again", func() bool { return w.Bind(t.Context(), []ledger.Binding{binding(0, time.Hour)}) == nil })
+	ledgertest.Until(t, "the window is used again", func() bool { return w.Bind(t.Context(), []ledger.Binding{binding(0, time.Hour)}) == nil })
 	wantHints(t, w, 1, map[int]ledger.Hint{0: hit(0)})
 	if err := w.Healthy(t.Context()); err != nil {
 		t.Error(err)
@@ -251,7 +249,7 @@ func TestCluster(t *testing.T) {
 	}
 	w := open(t, "redis+cluster://"+one.Addr+"?addr="+two.Addr)
 	all := []ledger.Binding{binding(0, time.Hour), binding(1, time.Hour), binding(2, time.Hour), binding(3, time.Hour)}
-	until(t, "the cluster takes writes", func() bool { return w.Bind(t.Context(), all) == nil })
+	ledgertest.Until(t, "the cluster takes writes", func() bool { return w.Bind(t.Context(), all) == nil })
 	wantHints(t, w, 5, map[int]ledger.Hint{0: hit(0), 1: hit(1), 2: hit(2), 3: hit(3)})
 	for _, server := range []*ledgertest.Redis{one, two} {
 		if got := server.Do(t, "DBSIZE"); got == ":0" {
@@ -385,37 +383,4 @@ func BenchmarkLook(b *testing.B) {
 			}
 		}
 	})
-}
-
-// until waits for a condition.
-func until(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for !done() {
-		select {
-		case <-ctx.Done():
-			t.Fatalf("%s: not within 30 s", what)
-		case <-tick.C:
-		}
-	}
-}
-
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *syncBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
 }

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/talenttrust/auditledger/ledger/canonical"
+
+	"github.com/talenttrust/auditledger/ledger/ledgertest"
 )
 
 // fsyncs measures how often per second this disk takes 4 KiB appended and synced, which bounds every
@@ -131,7 +133,7 @@ func BenchmarkEndToEnd(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	waitFor(b, "everything is delivered", func() bool { return stats(b, o).Pending == 0 })
+	ledgertest.Until(b, "everything is delivered", func() bool { return stats(b, o).Pending == 0 })
 	b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "events/s")
 	b.ReportMetric(sync, "disk-fsyncs/s")
 	cancel()

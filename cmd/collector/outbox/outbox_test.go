@@ -10,9 +10,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/talenttrust/auditledger/ledger/canonical"
+
+	"github.com/talenttrust/auditledger/ledger/ledgertest"
 )
 
 func open(t testing.TB, change ...func(*Config)) *Outbox {
@@ -312,27 +313,13 @@ func TestCommitIsolatesFailures(t *testing.T) {
 		goodErr = o.commit(t.Context(), func(tx txn) error { _, err := tx.enqueue(event("c", "e", 1, `{}`), false); return err })
 	})
 	wg.Go(func() { badErr = o.commit(t.Context(), func(txn) error { return bad }) })
-	waitFor(t, "both changes wait", func() bool { o.mu.Lock(); defer o.mu.Unlock(); return len(o.waiting) == 2 })
+	ledgertest.Until(t, "both changes wait", func() bool { o.mu.Lock(); defer o.mu.Unlock(); return len(o.waiting) == 2 })
 	o.turn.Unlock()
 	wg.Wait()
 	if goodErr != nil || !errors.Is(badErr, bad) {
 		t.Errorf("got %v and %v, want nil and %v", goodErr, badErr, bad)
 	}
 	wantCounts(t, o, 1, 0, 0)
-}
-
-// waitFor polls until the condition holds.
-func waitFor(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	tick, deadline := time.NewTicker(2*time.Millisecond), time.After(20*time.Second)
-	defer tick.Stop()
-	for !holds() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("waited in vain: %s", what)
-		}
-	}
 }
 
 // A full file refuses new events and keeps, delivers and forgets what it has.

@@ -17,6 +17,8 @@ import (
 
 	"github.com/talenttrust/auditledger/cmd/collector/internal/testledger"
 	"github.com/talenttrust/auditledger/rest"
+
+	"github.com/talenttrust/auditledger/ledger/ledgertest"
 )
 
 // serve runs a ledger with faults, if any.
@@ -375,7 +377,7 @@ func TestItemVerdicts(t *testing.T) {
 	alerts := NewAlerts(slog.New(slog.DiscardHandler), nil)
 	s := quick(t, o, url, func(c *SenderConfig) { c.Alerts = alerts })
 	stop := start(t, s)
-	waitFor(t, "the others are settled", func() bool { s := stats(t, o); return s.Pending == 2 && s.Parked == 2 && s.Dead == 3 })
+	ledgertest.Until(t, "the others are settled", func() bool { s := stats(t, o); return s.Pending == 2 && s.Parked == 2 && s.Dead == 3 })
 	wantKeys(t, l, "c:e:1", "c:e:5")
 	if a := alerts.State(AlertParked); !a.Raised {
 		t.Errorf("got alert %+v, want it raised", a)
@@ -390,7 +392,7 @@ func TestItemVerdicts(t *testing.T) {
 		}
 	}
 	allowed.Store(true)
-	waitFor(t, "the parked ones are delivered", func() bool { return stats(t, o).Pending == 0 })
+	ledgertest.Until(t, "the parked ones are delivered", func() bool { return stats(t, o).Pending == 0 })
 	stop()
 	wantKeys(t, l, "c:e:1", "c:e:5", forbidden.Key(), letter.Key())
 }
@@ -459,11 +461,11 @@ func TestTwoSenders(t *testing.T) {
 	for i := range 300 {
 		enqueue(t, []*Outbox{o, other}[i%2], event("c", "e", i, `{}`))
 		if i == 150 {
-			waitFor(t, "half is delivered", func() bool { return stats(t, o).Pending == 0 })
+			ledgertest.Until(t, "half is delivered", func() bool { return stats(t, o).Pending == 0 })
 			stopFirst()
 		}
 	}
-	waitFor(t, "all is delivered", func() bool { return stats(t, other).Pending == 0 })
+	ledgertest.Until(t, "all is delivered", func() bool { return stats(t, other).Pending == 0 })
 	stopSecond()
 	mu.Lock()
 	defer mu.Unlock()
@@ -555,7 +557,7 @@ func TestNewSenderRefuses(t *testing.T) {
 
 // No payload value reaches the log, whatever goes wrong.
 func TestLogHoldsNoPayload(t *testing.T) {
-	var log safeBuffer
+	var log ledgertest.Log
 	logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	_, url := serve(t, func(l *testledger.Ledger) {
 		l.Fault = func(request int, _ *http.Request) testledger.Fault {
@@ -572,18 +574,6 @@ func TestLogHoldsNoPayload(t *testing.T) {
 		t.Errorf("the log: %s", text)
 	}
 }
-
-type safeBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *safeBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-func (s *safeBuffer) String() string { s.mu.Lock(); defer s.mu.Unlock(); return s.b.String() }
 
 func TestBackoff(t *testing.T) {
 	for n, ceiling := range []time.Duration{1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300} {
