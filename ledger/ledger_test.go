@@ -446,6 +446,25 @@ func TestClockThatJumps(t *testing.T) {
 	}
 }
 
+// Where another instance's clock runs ahead, a key may have come back before its first window ends by
+// ours. A window that still names the first generation then must not make its repeat a conflict.
+func TestStaleHint(t *testing.T) {
+	w := &liar{}
+	b := newBench(t, func(c *ledger.Config) { c.Window = w })
+	first := b.send(t, "x", b.event())[0]
+	ahead := newBench(t, func(c *ledger.Config) { c.Store = b.store })
+	ahead.now = b.now.Add(24 * time.Hour)
+	again := b.event("payload", "{}")
+	second := ahead.send(t, "x", again)[0]
+	if second.Generation != 2 {
+		t.Fatalf("got %+v, want the second generation", second)
+	}
+	w.hints = []ledger.Hint{{Hit: true, Revision: first.Revision}}
+	if r := b.send(t, "x", again)[0]; r.Status != ledger.StatusDuplicate || r.Position != second.Position {
+		t.Errorf("got %s at %s, want a duplicate of %s", say(r), r.Position, second.Position)
+	}
+}
+
 // liar is a Window that says what the test wants.
 type liar struct {
 	hints []ledger.Hint

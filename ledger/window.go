@@ -43,8 +43,9 @@ func (l *Ledger) lookInWindow(ctx context.Context, drafts []draft, now int64) er
 // hintReads is how many records that hints name are read at once: each may be a call to a server.
 const hintReads = 16
 
-// followHint reads the record that a hint names and decides by it, unless the event would be
-// accepted: only the store can say that.
+// followHint reads the record that a hint names and settles the event if it is a duplicate of that, which
+// it stays. Anything else only the store can say: the hint may be one of an earlier generation, and another
+// instance's clock may have ended that one's window before ours does.
 func (l *Ledger) followHint(ctx context.Context, d *draft, h Hint, now int64) error {
 	rec, err := l.recordAt(ctx, d.entry.Header.Stream, h.Revision)
 	if errors.Is(err, ErrNotFound) {
@@ -58,14 +59,9 @@ func (l *Ledger) followHint(ctx context.Context, d *draft, h Hint, now int64) er
 	}
 	found := FoundIn(&rec)
 	head := StreamHead{Revision: found.Revision, RecordedAt: found.RecordedAt}
-	switch decision := Decide(d.entry, head, found); decision.Verdict {
-	case Duplicate:
+	if Decide(d.entry, head, found).Verdict == Duplicate {
 		d.duplicate(found)
 		l.repeats.count(d.entry.Header.Stream, found.Revision, now)
-	case Refused:
-		d.refuse(decision.Rejection)
-	case Conflict:
-		d.refuse(l.conflict(found.PayloadHash, d))
 	}
 	return nil
 }
