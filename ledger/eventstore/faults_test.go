@@ -378,6 +378,26 @@ func testDeleted(t *testing.T, n *node.Node, c eventstore.Config) {
 	if err != nil || !found[0].Known() {
 		t.Errorf("find in the deleted stream: %+v, %v", found, err)
 	}
+	for _, back := range []bool{false, true} {
+		got := 0
+		for r, err := range s.Stream(t.Context(), "contract-lamp-7", 0, back) {
+			if got++; err != nil || r.Leaf != o.Leaf {
+				t.Errorf("read the deleted stream, backwards %t: got %+v, %v", back, r.Header, err)
+			}
+		}
+		if got != 1 {
+			t.Errorf("read the deleted stream, backwards %t: got %d records, want 1", back, got)
+		}
+	}
+	n.Faults.OnSubscribe(func(string) node.SubscriptionFault { return node.SubscriptionFault{Err: node.TooSlow()} })
+	fresh := open(t, config(t, n)) // it never hears of the stream's records
+	for r, err := range fresh.Stream(t.Context(), "contract-lamp-7", 0, false) {
+		t.Errorf("a fresh folder reads of the deleted stream %+v, %v, want nothing", r.Header, err)
+	}
+	o, err = appendOne(t.Context(), fresh, lamp(1))
+	if err != nil || o.Verdict != ledger.Refused || o.Rejection.Code != ledger.CodeContractClosed {
+		t.Errorf("a fresh folder appends to the deleted stream: got %+v, %v, want it refused", o, err)
+	}
 }
 
 func testInvisible(t *testing.T, n *node.Node, c eventstore.Config) {

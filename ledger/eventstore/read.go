@@ -143,10 +143,46 @@ func (s *Store) Stream(ctx context.Context, stream string, from int64, back bool
 		if back {
 			f = s.backwards
 		}
-		if err := f(ctx, stream, from, yield); err != nil {
+		step, next := int64(1), from
+		if back {
+			step = -1
+		}
+		err := f(ctx, stream, from, func(r ledger.Record, err error) bool {
+			next = r.Header.Revision + step
+			return yield(r, err)
+		})
+		if errors.Is(err, errDeleted) {
+			err = s.known(ctx, stream, next, step, yield)
+		}
+		if err != nil {
 			yield(ledger.Record{}, err)
 		}
 	}
+}
+
+// known yields what the index has of a stream that was deleted: the server's log has its records still, until it
+// is compacted.
+func (s *Store) known(ctx context.Context, stream string, from, step int64, yield func(ledger.Record, error) bool) error {
+	head, _, err := s.index.Head(stream)
+	if err != nil {
+		return unavailable(err)
+	}
+	if step > 0 {
+		from = max(from, 0)
+	} else {
+		from = min(from, head.Revision)
+	}
+	for ; from >= 0 && from <= head.Revision; from += step {
+		at, ok, err := s.index.At(stream, from)
+		if err != nil || !ok {
+			return unavailable(err)
+		}
+		r, err := s.read(ctx, at)
+		if err != nil || !yield(r, nil) {
+			return err
+		}
+	}
+	return nil
 }
 
 // errEnough ends a walk that its caller has ended.
