@@ -37,6 +37,7 @@ func (f *Fault) Error() string {
 // Verified says what Verify went through.
 type Verified struct {
 	Records int64
+	At      Position // of the last of them
 	Head    Position
 	Streams int
 	Keys    int64 // accepted events
@@ -64,7 +65,7 @@ func Verify(ctx context.Context, s Store, atLeast Position, progress func(Verifi
 	}
 	for batch, err := range s.Follow(ctx, 0) {
 		if errors.Is(err, ErrDamaged) {
-			return v.Verified, &Fault{Kind: Edited, Position: v.last + 1, Reason: err.Error()}
+			return v.Verified, &Fault{Kind: Edited, Position: v.At + 1, Reason: err.Error()}
 		}
 		if err != nil {
 			return v.Verified, err
@@ -75,7 +76,7 @@ func Verify(ctx context.Context, s Store, atLeast Position, progress func(Verifi
 		if progress != nil {
 			progress(v.Verified)
 		}
-		if v.last >= head {
+		if v.At >= head {
 			break
 		}
 	}
@@ -86,7 +87,6 @@ type verifier struct {
 	Verified
 	store Store
 	heads map[string]StreamHead
-	last  Position
 }
 
 func (v *verifier) batch(ctx context.Context, records []Record) error {
@@ -121,8 +121,8 @@ func (v *verifier) record(r *Record) error {
 		v.Streams++
 	}
 	switch {
-	case r.Position <= v.last:
-		return fault(Reordered, r, "it stands behind position "+v.last.String())
+	case r.Position <= v.At:
+		return fault(Reordered, r, "it stands behind position "+v.At.String())
 	case h.Revision > head.Revision+1:
 		return fault(Removed, r, fmt.Sprintf("revision %d of the stream comes first", head.Revision+1))
 	case h.Revision <= head.Revision:
@@ -134,7 +134,7 @@ func (v *verifier) record(r *Record) error {
 	if h.RecordedAt < head.RecordedAt {
 		return fault(Reordered, r, "its clock is behind that of the record before")
 	}
-	v.heads[h.Stream], v.last = head.After(r), r.Position
+	v.heads[h.Stream], v.At = head.After(r), r.Position
 	if v.Records++; h.Type == EventAccepted {
 		v.Keys++
 	}

@@ -43,7 +43,7 @@ func TestVerify(t *testing.T) {
 		return recs
 	}
 	got, err := ledger.Verify(t.Context(), b.store, 7, nil)
-	if want := (ledger.Verified{Records: 7, Head: 7, Streams: 4, Keys: 5}); err != nil || got != want {
+	if want := (ledger.Verified{Records: 7, At: 7, Head: 7, Streams: 4, Keys: 5}); err != nil || got != want {
 		t.Fatalf("an honest ledger: %+v, %v, want %+v", got, err, want)
 	}
 	for name, c := range map[string]struct {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -42,7 +43,7 @@ func (c *verifyCmd) Run(ctx context.Context, s *streams) (err error) {
 		return err
 	}
 	start := time.Now()
-	v, err := ledger.Verify(ctx, store, atLeast, progress(s, start))
+	v, err := ledger.Verify(ctx, store, atLeast, progress(s.err, start))
 	fmt.Fprintln(s.err)
 	if err != nil {
 		return err
@@ -71,18 +72,10 @@ func (c *verifyCmd) open(ctx context.Context, log *slog.Logger) (ledger.Store, *
 	return store, foreign, err
 }
 
-// progress prints a line that is written over, at most ten times a second.
-func progress(s *streams, start time.Time) func(ledger.Verified) {
-	var last time.Time
-	return func(v ledger.Verified) {
-		if time.Since(last) < 100*time.Millisecond {
-			return
-		}
-		last = time.Now()
-		rate := float64(v.Records) / time.Since(start).Seconds()
-		left := time.Duration(float64(int64(v.Head)-v.Records)/max(rate, 1)) * time.Second
-		fmt.Fprintf(s.err, "\r%d of %s records, %.0f per second, %s left   ", v.Records, v.Head, rate, left)
-	}
+// progress shows how far it is by positions, for on a server there are more of them than records.
+func progress(w io.Writer, start time.Time) func(ledger.Verified) {
+	m := &meter{w: w, start: start}
+	return func(v ledger.Verified) { m.show(v.Records, float64(v.At)/float64(v.Head)) }
 }
 
 // projections compares the digest of each stored projection with that of one built anew.
