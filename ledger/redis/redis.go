@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/url"
 	"strconv"
 	"strings"
@@ -136,6 +137,12 @@ func singleNode(u *url.URL) (redis.UniversalClient, error) {
 	if err != nil {
 		return nil, errors.New("must be redis://[user:password@]host:port[/database number]")
 	}
+	if o.DB < 0 {
+		return nil, errors.New("must have a database number from 0, or none")
+	}
+	if err := checkNodes(o.Addr); err != nil {
+		return nil, err
+	}
 	o.DialTimeout, o.DialerRetries = dialTimeout, 1
 	o.ReadTimeout, o.WriteTimeout, o.PoolTimeout, o.ContextTimeoutEnabled = callTimeout, callTimeout, callTimeout, true
 	o.MaxRetries, o.PoolSize, o.DisableIdentity = -1, poolSize, true
@@ -148,11 +155,31 @@ func cluster(u *url.URL) (redis.UniversalClient, error) {
 	if err != nil {
 		return nil, errors.New("must be redis+cluster://[user:password@]host:port[?addr=host:port&…]")
 	}
+	if strings.Trim(u.Path, "/") != "" {
+		return nil, errors.New("names a database; a cluster has none")
+	}
+	if err := checkNodes(o.Addrs...); err != nil {
+		return nil, err
+	}
 	o.DialTimeout, o.DialerRetries = dialTimeout, 1
 	o.ReadTimeout, o.WriteTimeout, o.PoolTimeout, o.ContextTimeoutEnabled = callTimeout, callTimeout, callTimeout, true
 	o.MaxRetries, o.MaxRedirects, o.PoolSize, o.DisableIdentity = -1, 3, poolSize, true
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return redis.NewClusterClient(o), nil
+}
+
+// checkNodes refuses addresses at which nothing can ever be: they would be a window that is away for ever.
+func checkNodes(addrs ...string) error {
+	for _, a := range addrs {
+		host, port, err := net.SplitHostPort(a)
+		if n, bad := strconv.Atoi(port); err != nil || bad != nil || n < 1 || n > 65535 {
+			return errors.New("must have ports from 1 to 65535")
+		}
+		if strings.ContainsAny(host, ",/ ") || strings.Contains(host, ":") && net.ParseIP(host) == nil {
+			return errors.New("must name one host; further nodes of a cluster follow as ?addr=host:port&addr=host:port")
+		}
+	}
+	return nil
 }
 
 // Look implements ledger.Window: one pipeline for all keys. Its error means that Redis did not answer, or answers nobody; a

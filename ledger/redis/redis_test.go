@@ -317,7 +317,7 @@ func writeCertificate() error {
 }
 
 func TestCheckURL(t *testing.T) {
-	for _, url := range []string{"redis://h", "redis://u:p@h:1/2", "rediss://h:1", "redis+cluster://h:1?addr=i:2", "rediss+cluster://u:p@h:1"} {
+	for _, url := range []string{"redis://h", "redis://u:p@h:1/2", "rediss://h:1", "redis+cluster://h:1?addr=i:2", "rediss+cluster://u:p@h:1", "redis://[::1]", "redis+cluster://h/"} {
 		if err := CheckURL(url); err != nil {
 			t.Errorf("%s: %v", url, err)
 		}
@@ -333,6 +333,13 @@ func TestCheckURL(t *testing.T) {
 		"redis://:planted@h:port":      "is not a URL",
 		"redis+cluster://h?max_idle=1": `option "max_idle"`,
 		"redis://:planted\x00@h":       "is not a URL",
+		"redis://:planted@h:0":         "ports from 1",
+		"redis://:planted@h:65536":     "ports from 1",
+		"redis+cluster://h?addr=i:0":   "ports from 1",
+		"redis://:planted@h:1/-1":      "database number from 0",
+		"redis+cluster://h:1/3":        "a cluster has none",
+		"redis+cluster://h:1,i:2":      "must name one host",
+		"redis://:planted@h,i":         "must name one host",
 	} {
 		err := CheckURL(url)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), ":planted") {
