@@ -99,7 +99,7 @@ func (i *importing) run(ctx context.Context) (err error) {
 		return errors.New("the file is empty: a ledger has at least one record")
 	}
 	if want, got := i.SHA256, i.digest(); want != "" && !equalHex(want, got) {
-		return fmt.Errorf("the file has SHA-256 %s, not the one of --sha256: lines are missing at its end, or it is another one; the ledger stays closed", got)
+		return fmt.Errorf("the file has SHA-256 %s, not the one of --sha256: lines are missing at its end, or it is another one; nothing was finished", got)
 	}
 	if err := i.compare(ctx); err != nil {
 		return err
