@@ -129,7 +129,10 @@ func (i *importing) skip(ctx context.Context) error {
 			return err
 		}
 		line, err := i.lines.next()
-		if err != nil && !errors.Is(err, io.EOF) {
+		if errors.Is(err, io.EOF) {
+			return fmt.Errorf("the store has more records than the file has lines: %s; an import goes on only with a file that begins with all that is there", humanize.Comma(i.there))
+		}
+		if err != nil {
 			return err
 		}
 		if have = r.AppendJSON(have[:0]); !bytes.Equal(have, line) {
