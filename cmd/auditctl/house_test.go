@@ -500,13 +500,13 @@ func TestImportDamaged(t *testing.T) {
 
 func TestImportRefused(t *testing.T) {
 	file, all := pastFile(t)
-	used, projected := t.TempDir(), t.TempDir()
+	used, projected, whole := t.TempDir(), t.TempDir(), t.TempDir()
 	fill(t, used, 3)
 	if err := os.Mkdir(filepath.Join(projected, "projections"), 0o750); err != nil {
 		t.Fatal(err)
 	}
 	short := write(t, strings.Join(all[:len(all)-1], ""))
-	sum := digestSaid.FindStringSubmatch(mustAsk(t, "import", file, "--data-dir", t.TempDir()))[1]
+	sum := digestSaid.FindStringSubmatch(mustAsk(t, "import", file, "--data-dir", whole))[1]
 	for name, c := range map[string]struct {
 		args []string
 		says string
@@ -514,6 +514,8 @@ func TestImportRefused(t *testing.T) {
 		"a ledger in use":     {[]string{file, "--data-dir", used}, "line 1 is not its record at position 1, revision 0 of ledger"},
 		"projections":         {[]string{file, "--data-dir", projected}, "projections of another ledger"},
 		"last line missing":   {[]string{short, "--data-dir", t.TempDir(), "--sha256", sum}, "not the one of --sha256"},
+		"an older file":       {[]string{short, "--data-dir", whole}, "more records than the file has lines"},
+		"an empty file later": {[]string{write(t, ""), "--data-dir", whole}, "more records than the file has lines: 0;"},
 		"no digest":           {[]string{file, "--sha256", "abc"}, "64 hex digits"},
 		"empty file":          {[]string{write(t, ""), "--data-dir", t.TempDir()}, "the file is empty"},
 		"long lines":          {[]string{file, "--data-dir", t.TempDir(), "--max-line", "4096"}, "is too long"},

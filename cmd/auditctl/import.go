@@ -99,7 +99,7 @@ func (i *importing) run(ctx context.Context) (err error) {
 		return errors.New("the file is empty: a ledger has at least one record")
 	}
 	if want, got := i.SHA256, i.digest(); want != "" && !equalHex(want, got) {
-		return fmt.Errorf("the file has SHA-256 %s, not the one of --sha256: lines are missing at its end, or it is another one; the ledger stays closed", got)
+		return fmt.Errorf("the file has SHA-256 %s, not the one of --sha256: lines are missing at its end, or it is another one; nothing was finished", got)
 	}
 	if err := i.compare(ctx); err != nil {
 		return err
@@ -129,7 +129,10 @@ func (i *importing) skip(ctx context.Context) error {
 			return err
 		}
 		line, err := i.lines.next()
-		if err != nil && !errors.Is(err, io.EOF) {
+		if errors.Is(err, io.EOF) {
+			return fmt.Errorf("the store has more records than the file has lines: %s; an import goes on only with a file that begins with all that is there", humanize.Comma(i.there))
+		}
+		if err != nil {
 			return err
 		}
 		if have = r.AppendJSON(have[:0]); !bytes.Equal(have, line) {

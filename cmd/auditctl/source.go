@@ -161,7 +161,7 @@ func newKey(scheme rest.Scheme) (key rest.KeyEntry, secret string) {
 		secret = hex.EncodeToString(random)
 		key.LegacySecret = secret
 	default:
-		secret = base64.RawURLEncoding.EncodeToString(random)
+		secret = hex.EncodeToString(random) // never a - in front, which a flag would be taken for
 		hash := sha256.Sum256([]byte(secret))
 		key.SHA256 = hex.EncodeToString(hash[:])
 	}

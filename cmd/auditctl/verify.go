@@ -20,7 +20,7 @@ import (
 type verifyCmd struct {
 	DataDir     string `env:"DATA_DIR" default:"./data" help:"Folder of a service that is stopped." type:"existingdir"`
 	LedgerStore string `env:"LEDGER_STORE" default:"disk" help:"Where the service keeps its ledger: disk, or the connection string of a server."`
-	AtLeast     string `help:"A position that must be there, of a receipt or an answer kept elsewhere." placeholder:"POSITION"`
+	AtLeast     string `help:"A position that must be there, of an answer of the service that was kept elsewhere." placeholder:"POSITION"`
 }
 
 // Run replays the ledger in a folder, checks everything its records say of one another and the key

@@ -34,7 +34,7 @@ type commands struct {
 
 // Shared are the flags of every command.
 type Shared struct {
-	DB        string `name:"db" help:"The outbox file." default:"outbox.db" type:"path" placeholder:"FILE"`
+	DB        string `name:"db" help:"The outbox file; outbox.db in the working folder when left out." default:"outbox.db" type:"path" placeholder:"FILE"`
 	LogLevel  string `help:"Least level that is logged." enum:"debug,info,warn,error" default:"info"`
 	LogFormat string `help:"Form of the log." enum:"text,json" default:"text"`
 }

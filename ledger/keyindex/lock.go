@@ -20,7 +20,11 @@ func LockFolder(dir string, now time.Time) (*os.File, error) {
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		holder, _ := os.ReadFile(name)
-		err = fmt.Errorf("data folder %s is in use by %s: %w", dir, strings.TrimSpace(string(holder)), err)
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			err = fmt.Errorf("data folder %s is in use by %s: stop that first, or name another folder", dir, strings.TrimSpace(string(holder)))
+		} else {
+			err = fmt.Errorf("lock data folder %s: %w", dir, err)
+		}
 		return nil, errors.Join(err, f.Close())
 	}
 	text := fmt.Sprintf("process %d since %s\n", os.Getpid(), now.UTC().Format(time.RFC3339))
