@@ -162,7 +162,7 @@ func (l *Ledger) flushRepeats(ctx context.Context) error {
 	kept := err != nil && !errors.Is(err, ErrUnknown)
 	l.repeats.done(counts, kept)
 	if err != nil && !kept {
-		l.Logger.Error("counts of repeated events may be lost", slog.Int("records", len(counts)), slog.Any("error", err))
+		l.Logger.Error("counts of repeated events may be stored later, or be lost", slog.Int("records", len(counts)), slog.Any("error", err))
 	}
 	return err
 }

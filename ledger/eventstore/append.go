@@ -166,6 +166,9 @@ func (s *Store) work(q *queue) {
 func (s *Store) workOn(stream string, parts []*part) {
 	ctx, cancel := context.WithTimeoutCause(s.life, s.c.Budget, fmt.Errorf("%s have passed", s.c.Budget))
 	defer cancel()
+	if parts[0].entries[0].Header.Type == ledger.DuplicatesCounted {
+		ctx = s.life // counts that may be stored are never sent again: they are lost where this gives up
+	}
 	w := &writer{s: s, stream: stream}
 	for _, p := range parts {
 		for i, e := range p.entries {

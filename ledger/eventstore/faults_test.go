@@ -661,3 +661,32 @@ func testQueue(t *testing.T, n *node.Node, c eventstore.Config) {
 	o, err := appendOne(t.Context(), s, lamp(100))
 	wantVerdict(t, "afterwards", o, err, ledger.Accepted)
 }
+
+// TestCountsOutlastSilence: counts of repeats are handed over once, so the store goes on with them however
+// long the server says nothing, although the caller has long been told that it is not known.
+func TestCountsOutlastSilence(t *testing.T) {
+	for name, fault := range map[string]node.AppendFault{"not stored": {Silent: true}, "stored": {Commit: true, Silent: true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := startNode(t)
+			c := config(t, n)
+			c.Budget, c.Try = 200*time.Millisecond, 100*time.Millisecond
+			s := open(t, c)
+			n.Faults.OnAppend(func(string) node.AppendFault { return fault })
+			counts := &ledger.Entry{Header: ledger.Header{V: ledger.Version, Type: ledger.DuplicatesCounted, Stream: "duplicates-one", Sequence: ledger.Absent,
+				Timestamp: ledger.Absent, Generation: ledger.Absent, RecordedAt: ledgertest.Epoch.UnixMilli()}}
+			counts.Body = ledger.Body{Counts: []ledger.Count{{Stream: "contract-c", Revision: 0, Count: 2, LastSeen: 5}}, Supersedes: ledger.Absent}
+			counts.Seal()
+			ctx, cancel := context.WithTimeout(t.Context(), c.Budget)
+			defer cancel()
+			if _, err := appendOne(ctx, s, counts); !errors.Is(err, ledger.ErrUnknown) {
+				t.Fatalf("got %v, want ErrUnknown", err)
+			}
+			calls := n.Calls().Appends
+			ledgertest.Until(t, "tries beyond the budget", func() bool { return n.Calls().Appends >= calls+5 })
+			n.Faults.Clear()
+			ledgertest.Until(t, "the counts", func() bool { return len(ledgertest.ReadAll(t, s)) > 1 })
+			wantRecords(t, s, 1)
+		})
+	}
+}
