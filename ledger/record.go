@@ -243,9 +243,6 @@ func (r *Record) Check(prev Hash) error {
 	return nil
 }
 
-// IsContractStream reports whether the stream holds a contract's accepted events.
-func IsContractStream(stream string) bool { return strings.HasPrefix(stream, contractPrefix) }
-
 // IsRejectionStream reports whether the stream holds rejected events.
 func IsRejectionStream(stream string) bool { return strings.HasPrefix(stream, rejectionsPrefix) }
 

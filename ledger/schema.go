@@ -115,11 +115,11 @@ func (s *Schemas) Validate(contractType string, payload []byte) []FieldError {
 	if !ok {
 		return nil
 	}
-	dec := s.decoders.Get().(*payloadDecoder)
-	defer s.decoders.Put(dec)
 	if quick := s.quick[contractType]; quick != nil && quick.meets(payload) {
 		return nil
 	}
+	dec := s.decoders.Get().(*payloadDecoder)
+	defer s.decoders.Put(dec)
 	value, err := decodeAny(dec.reset(payload))
 	if err != nil {
 		return []FieldError{{Path: "/payload", Message: "must be one JSON value"}}

@@ -2,12 +2,13 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/talenttrust/auditledger/cmd/collector/internal/testledger"
 )
 
 // BenchmarkSend is end to end: a file of 350-byte payment events, the collector as a process, the
@@ -23,7 +24,7 @@ func BenchmarkSend(b *testing.B) {
 	c := &chaos{t: b, dir: dir, ledgerAddr: freePort(b)}
 	c.startIt = func() *process { return startAuditd(b, binary, c.ledgerAddr, dir) }
 	c.startLedger()
-	syncs := fsyncs(b, dir)
+	syncs := testledger.Fsyncs(b)
 	n, cpu := 0, time.Duration(0)
 	for b.Loop() {
 		b.StopTimer()
@@ -52,25 +53,4 @@ func BenchmarkSend(b *testing.B) {
 // cpu is the processor time of a process that has ended, which a busy machine does not change much.
 func (p *process) cpu() time.Duration {
 	return p.cmd.ProcessState.UserTime() + p.cmd.ProcessState.SystemTime()
-}
-
-// fsyncs measures how often per second this disk takes 4 KiB appended and synced.
-func fsyncs(b *testing.B, dir string) float64 {
-	b.Helper()
-	f, err := os.Create(filepath.Join(dir, "fsync"))
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer f.Close()
-	page := make([]byte, 4096)
-	n, start := 0, time.Now()
-	for ; time.Since(start) < 300*time.Millisecond; n++ {
-		if _, err := f.Write(page); err != nil {
-			b.Fatal(err)
-		}
-		if err := f.Sync(); err != nil {
-			b.Fatal(err)
-		}
-	}
-	return float64(n) / time.Since(start).Seconds()
 }

@@ -18,24 +18,16 @@ func TestStore(t *testing.T) {
 
 func opener(t *testing.T, c disk.Config) ledgertest.Opener {
 	c.Dir = t.TempDir()
-	var open *disk.Store
-	closeIt := func() {
-		if open != nil {
-			if err := open.Close(); err != nil {
-				t.Errorf("close: %v", err)
-			}
-		}
-	}
-	t.Cleanup(closeIt)
+	last := ledgertest.NewLast(t)
 	return func(t *testing.T) ledger.Store {
 		t.Helper()
-		closeIt()
-		var err error
-		open = nil
-		if open, err = disk.Open(c); err != nil {
+		last.Close()
+		s, err := disk.Open(c)
+		if err != nil {
 			t.Fatal(err)
 		}
-		return open
+		last.Keep(s)
+		return s
 	}
 }
 

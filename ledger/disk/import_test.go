@@ -22,24 +22,15 @@ func TestImporter(t *testing.T) {
 
 func reopener(t *testing.T, c disk.Config) ledgertest.Reopener {
 	c.Dir = t.TempDir()
-	var open *disk.Store
-	closeIt := func() {
-		if open != nil {
-			if err := open.Close(); err != nil {
-				t.Errorf("close: %v", err)
-			}
-			open = nil
-		}
-	}
-	t.Cleanup(closeIt)
+	last := ledgertest.NewLast(t)
 	return func(t *testing.T, toImport bool) (ledger.Importer, error) {
 		t.Helper()
-		closeIt()
+		last.Close()
 		s, err := disk.Open(disk.Config{Dir: c.Dir, Segment: c.Segment, Group: c.Group, Import: toImport})
 		if err != nil {
 			return nil, err
 		}
-		open = s
+		last.Keep(s)
 		return s, nil
 	}
 }

@@ -39,21 +39,13 @@ func config(t *testing.T, n *node.Node) eventstore.Config {
 // opener opens an instance again and again, in the same folder.
 func opener(t *testing.T, n *node.Node) ledgertest.Opener {
 	c := config(t, n)
-	var open *eventstore.Store
-	closeIt := func() {
-		if open != nil {
-			if err := open.Close(); err != nil {
-				t.Errorf("close: %v", err)
-			}
-			open = nil
-		}
-	}
-	t.Cleanup(closeIt)
+	last := ledgertest.NewLast(t)
 	return func(t *testing.T) ledger.Store {
 		t.Helper()
-		closeIt()
-		open = mustOpen(t, c)
-		return open
+		last.Close()
+		s := mustOpen(t, c)
+		last.Keep(s)
+		return s
 	}
 }
 

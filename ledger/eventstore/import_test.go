@@ -18,19 +18,10 @@ func TestImporter(t *testing.T) {
 
 // reopener opens an instance again and again, in the same folder.
 func reopener(t *testing.T, c eventstore.Config) ledgertest.Reopener {
-	var open *eventstore.Store
-	closeIt := func() {
-		if open != nil {
-			if err := open.Close(); err != nil {
-				t.Errorf("close: %v", err)
-			}
-			open = nil
-		}
-	}
-	t.Cleanup(closeIt)
+	last := ledgertest.NewLast(t)
 	return func(t *testing.T, toImport bool) (ledger.Importer, error) {
 		t.Helper()
-		closeIt()
+		last.Close()
 		c.Import = toImport
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
@@ -38,7 +29,7 @@ func reopener(t *testing.T, c eventstore.Config) ledgertest.Reopener {
 		if err != nil {
 			return nil, err
 		}
-		open = s
+		last.Keep(s)
 		return s, nil
 	}
 }

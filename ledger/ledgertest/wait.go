@@ -2,6 +2,7 @@ package ledgertest
 
 import (
 	"bytes"
+	"io"
 	"sync"
 	"testing"
 	"time"
@@ -38,4 +39,32 @@ func Until(t testing.TB, what string, so func() bool) {
 			t.Fatalf("not within a minute: %s", what)
 		}
 	}
+}
+
+// Last holds what a test opens again and again: one at a time, and the last until the test ends.
+type Last struct {
+	t    testing.TB
+	open io.Closer
+}
+
+// NewLast returns a Last that holds nothing yet.
+func NewLast(t testing.TB) *Last {
+	l := &Last{t: t}
+	t.Cleanup(l.Close)
+	return l
+}
+
+// Keep holds what was opened.
+func (l *Last) Keep(c io.Closer) { l.open = c }
+
+// Close closes what is held, if anything is.
+func (l *Last) Close() {
+	l.t.Helper()
+	if l.open == nil {
+		return
+	}
+	if err := l.open.Close(); err != nil {
+		l.t.Errorf("close: %v", err)
+	}
+	l.open = nil
 }

@@ -16,32 +16,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/talenttrust/auditledger/cmd/collector/internal/testledger"
 	"github.com/talenttrust/auditledger/ledger/canonical"
 
 	"github.com/talenttrust/auditledger/ledger/ledgertest"
 )
-
-// fsyncs measures how often per second this disk takes 4 KiB appended and synced, which bounds every
-// figure beside it.
-func fsyncs(b *testing.B) float64 {
-	b.Helper()
-	f, err := os.Create(filepath.Join(b.TempDir(), "fsync"))
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer f.Close()
-	page := make([]byte, 4096)
-	n, start := 0, time.Now()
-	for ; time.Since(start) < 300*time.Millisecond; n++ {
-		if _, err := f.Write(page); err != nil {
-			b.Fatal(err)
-		}
-		if err := f.Sync(); err != nil {
-			b.Fatal(err)
-		}
-	}
-	return float64(n) / time.Since(start).Seconds()
-}
 
 // paymentEvents are n events of about 350 bytes over 1000 contracts.
 func paymentEvents(from, n int) []Event {
@@ -60,7 +39,7 @@ func BenchmarkEnqueue(b *testing.B) {
 	for _, batch := range []int{100, 1000, 4000} {
 		b.Run(fmt.Sprintf("batch=%d", batch), func(b *testing.B) {
 			o := open(b)
-			sync := fsyncs(b)
+			sync := testledger.Fsyncs(b)
 			n := 0
 			for b.Loop() {
 				b.StopTimer()
@@ -111,7 +90,7 @@ func yesLedger(b *testing.B) string {
 // stands for the ledger.
 func BenchmarkEndToEnd(b *testing.B) {
 	o, rules := open(b), chat(b)
-	sync := fsyncs(b)
+	sync := testledger.Fsyncs(b)
 	s, err := NewSender(o, SenderConfig{URL: yesLedger(b), Auth: NoAuth})
 	if err != nil {
 		b.Fatal(err)
