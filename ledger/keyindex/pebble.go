@@ -34,16 +34,10 @@ func OpenDB(c DBConfig) (*pebble.DB, error) {
 	}
 	cache := pebble.NewCache(c.Cache)
 	defer cache.Unref()
-	opts := &pebble.Options{
-		Cache:                 cache,
-		DisableWAL:            true,
-		MemTableSize:          uint64(c.MemTable),
-		FormatMajorVersion:    pebble.FormatNewest,
-		L0CompactionThreshold: 20, // rows are written once and seldom read: few, large compactions
-		L0StopWritesThreshold: 60,
-		LBaseMaxBytes:         512 << 20,
-		Logger:                dbLogger{c.Logger, c.Fatal},
-	}
+	opts := options()
+	opts.Cache = cache
+	opts.MemTableSize = uint64(c.MemTable)
+	opts.Logger = dbLogger{c.Logger, c.Fatal}
 	// Damage found by a read is that read's error; the default would end the process in its middle.
 	opts.EventListener = &pebble.EventListener{DataCorruption: func(info pebble.DataCorruptionInfo) {
 		c.Logger.Error("database damaged", "folder", c.Dir, "error", info.String())
@@ -51,6 +45,22 @@ func OpenDB(c DBConfig) (*pebble.DB, error) {
 			c.Fatal(derived(c.Dir, errors.New("a file of it is damaged")))
 		}
 	}}
+	db, err := pebble.Open(c.Dir, opts)
+	if err != nil {
+		return nil, derived(c.Dir, err)
+	}
+	return db, nil
+}
+
+func options() *pebble.Options {
+	opts := &pebble.Options{
+		FS:                    Files,
+		DisableWAL:            true,
+		FormatMajorVersion:    pebble.FormatNewest,
+		L0CompactionThreshold: 20, // rows are written once and seldom read: few, large compactions
+		L0StopWritesThreshold: 60,
+		LBaseMaxBytes:         512 << 20,
+	}
 	opts.ApplyCompressionSettings(func() pebble.DBCompressionSettings {
 		settings := pebble.DBCompressionFastest
 		settings.Levels[0] = block.NoCompression // what is there is soon written again
@@ -59,11 +69,7 @@ func OpenDB(c DBConfig) (*pebble.DB, error) {
 	for i := range opts.Levels {
 		opts.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
 	}
-	db, err := pebble.Open(c.Dir, opts)
-	if err != nil {
-		return nil, derived(c.Dir, err)
-	}
-	return db, nil
+	return opts
 }
 
 // derived says of an error what can be done about it.
