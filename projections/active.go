@@ -1,9 +1,9 @@
 package projections
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 )
@@ -40,8 +40,23 @@ type tallied struct {
 	wider  [len(widths) - 1]*int64
 }
 
-// second holds how many keys are bound until each of its milliseconds.
-type second struct{ millis map[int64]int64 }
+// second holds how many keys are bound until each of its milliseconds that there are any for, in order.
+type second struct{ millis []milli }
+
+type milli struct{ at, keys int64 }
+
+func (s *second) add(at, keys int64) {
+	i := len(s.millis)
+	if i > 0 && s.millis[i-1].at == at { // they come in order, more or less
+		i--
+	} else if i > 0 && s.millis[i-1].at > at {
+		i, _ = slices.BinarySearchFunc(s.millis, at, func(m milli, at int64) int { return cmp.Compare(m.at, at) })
+	}
+	if i == len(s.millis) || s.millis[i].at != at {
+		s.millis = slices.Insert(s.millis, i, milli{at: at})
+	}
+	s.millis[i].keys += keys
+}
 
 // manySeconds is how many of them are remembered; each source with a window of its own fills another.
 const manySeconds = 512
@@ -59,7 +74,7 @@ func (a *active) add(until int64) {
 	if n := until / widths[0]; a.last.second == nil || a.last.n != n {
 		a.last = a.tallied(n)
 	}
-	a.last.second.millis[until%widths[0]]++
+	a.last.second.add(until%widths[0], 1)
 	for _, wider := range a.last.wider {
 		*wider++
 	}
@@ -81,7 +96,7 @@ func (a *active) tallied(n int64) tallied {
 func (a *active) second(n int64) *second {
 	s, ok := a.seconds.get(n)
 	if !ok {
-		s = &second{map[int64]int64{}}
+		s = &second{}
 		if val := a.t.get(boundKey(a.t.prefix, 0, uint64(n))); val != nil {
 			a.t.fail(s.decode(val))
 		}
@@ -107,17 +122,16 @@ func boundKey(p prefix, width byte, slot uint64) []byte {
 }
 
 func (s *second) append(b *row) {
-	for _, milli := range slices.Sorted(maps.Keys(s.millis)) {
-		b.num(milli)
-		b.num(s.millis[milli])
+	for _, m := range s.millis {
+		b.num(m.at)
+		b.num(m.keys)
 	}
 }
 
 func (s *second) decode(b []byte) error {
 	f := fields{b: b}
 	for len(f.b) > 0 {
-		milli := f.num()
-		s.millis[milli] += f.num()
+		s.add(f.num(), f.num())
 	}
 	return f.end()
 }
@@ -156,13 +170,13 @@ func (v *view) restOfSecond(now int64) (n int64, err error) {
 	if err != nil || val == nil {
 		return 0, err
 	}
-	s := second{map[int64]int64{}}
+	s := second{}
 	if err := s.decode(val); err != nil {
 		return 0, fmt.Errorf("keys bound until the second of %d: %w", now, err)
 	}
-	for milli, count := range s.millis {
-		if milli > now%widths[0] {
-			n += count
+	for _, m := range s.millis {
+		if m.at > now%widths[0] {
+			n += m.keys
 		}
 	}
 	return n, nil

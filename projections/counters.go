@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/talenttrust/auditledger/ledger"
 )
@@ -72,7 +73,7 @@ func (c *contractRows[R]) prepare(recs []ledger.Record) {
 	for i := range recs {
 		row, ok := c.known.get(recs[i].Header.ContractID)
 		if !ok {
-			row = c.make(recs[i].Header.ContractID)
+			row = c.make(strings.Clone(recs[i].Header.ContractID)) // which would keep more of the record
 			c.known.put(row.contract(), row)
 			missing = append(missing, row)
 		}
@@ -102,8 +103,8 @@ func (c *contractRows[R]) next() (row R) {
 func (c *contractRows[R]) of(contractID string) R {
 	row, ok := c.known.get(contractID)
 	if !ok {
-		row = c.make(contractID)
-		c.known.put(contractID, row)
+		row = c.make(strings.Clone(contractID))
+		c.known.put(row.contract(), row)
 		c.load([]R{row})
 	}
 	return row

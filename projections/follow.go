@@ -2,6 +2,7 @@ package projections
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,7 +42,7 @@ func (p *Projections) Run(ctx context.Context) error {
 func (p *Projections) saveNowAndThen(ctx context.Context) error {
 	tick := time.NewTicker(saveEvery)
 	defer tick.Stop()
-	before := int64(0)
+	var before progress
 	for {
 		select {
 		case <-ctx.Done():
@@ -55,15 +56,22 @@ func (p *Projections) saveNowAndThen(ctx context.Context) error {
 	}
 }
 
-// saveIfSlow writes what is folded when it is little more than so many records. It returns how many were
-// folded in all.
-func (p *Projections) saveIfSlow(before int64) (folded int64, err error) {
+// progress is how many records were folded, and up to where they are written.
+type progress struct {
+	folded  int64
+	written ledger.Position
+}
+
+// saveIfSlow writes what is folded when little was since before, and none of it was written. It returns
+// how far things are.
+func (p *Projections) saveIfSlow(before progress) (progress, error) {
 	p.applying.Lock()
 	defer p.applying.Unlock()
-	if folded = p.next.records; folded-before < slow {
-		err = p.save()
+	now := progress{p.next.records, p.at.position}
+	if now.written == before.written && now.folded-before.folded < slow {
+		return now, p.save()
 	}
-	return folded, err
+	return now, nil
 }
 
 func (p *Projections) flushNowAndThen(ctx context.Context) error {
@@ -131,7 +139,7 @@ func (p *Projections) batches(ctx context.Context, after ledger.Position) iter.S
 }
 
 // ahead is how many batches are read ahead: as much as comes while what was folded is written.
-const ahead = 16
+const ahead = 64
 
 // readAhead follows the ledger. Where there is more to come, it is read and decoded while the batches
 // before are in use.
@@ -241,17 +249,17 @@ func (p *Projections) advance(batch ledger.Batch) error {
 		return err
 	}
 	p.next = tip{p.next.after(batch.Records), batch.Head, batch.Behind}
-	if batch.Behind > 0 && !enough(p.group) {
+	if batch.Behind > 0 && !p.enough(p.group) {
 		return nil
 	}
 	return p.save()
 }
 
 // enough reports whether so much is folded that it is time to write it.
-func enough(group []*rows) bool {
+func (p *Projections) enough(group []*rows) bool {
 	size := 0
 	for _, r := range group {
-		if r.next.records-r.at.records >= gather {
+		if r.next.records-r.at.records >= p.gather {
 			return true
 		}
 		size += len(r.arena)
@@ -320,47 +328,65 @@ func (p *Projections) fold(group []*rows, recs []ledger.Record) error {
 // write writes all that follows from what is folded into the rows, and their cursors, at once. It is
 // called with applying held.
 func (p *Projections) write(group []*rows) error {
-	more := enough(group)
+	more := p.enough(group)
 	var pending []*rows
 	var wg sync.WaitGroup
 	for _, r := range group {
 		if r.next != r.at {
 			pending = append(pending, r)
-			wg.Go(func() { r.folder.finish(); r.sortAll() })
+			wg.Go(r.folder.finish)
 		}
 	}
 	wg.Wait()
 	if len(pending) == 0 {
 		return nil
 	}
-	size := 0
-	for _, r := range pending {
-		size += r.size()
+	slices.SortFunc(pending, func(x, y *rows) int { return bytes.Compare(x.prefix[:], y.prefix[:]) })
+	write := p.commit
+	if more {
+		write = p.ingest
 	}
-	b := p.db.NewBatchWithSize(size)
-	err := fill(b, pending, more)
-	if err == nil {
-		err = b.Commit(pebble.NoSync)
-	}
-	if err := errors.Join(err, b.Close()); err != nil {
+	if err := write(pending); err != nil {
 		return fmt.Errorf("%w: %w", errDatabase, err)
+	}
+	for _, r := range pending {
+		r.forget(more)
 	}
 	p.wrote(pending)
 	return nil
 }
 
-// fill puts the changes of the rows into the batch, all in the order of their keys: a large batch that
-// is sorted needs no sorting by the database.
-func fill(b *pebble.Batch, group []*rows, more bool) error {
-	slices.SortFunc(group, func(x, y *rows) int { return bytes.Compare(x.prefix[:], y.prefix[:]) })
+// commit writes the changes of the rows, and their cursors, as a batch. It is all in the order of its
+// keys: a large batch that is sorted needs no sorting by the database.
+func (p *Projections) commit(group []*rows) error {
+	size := 0
 	for _, r := range group {
-		if err := r.saveCursor(b, r.next); err != nil {
-			return err
-		}
+		size += r.size()
 	}
 	for _, r := range group {
-		if r.write(b, more); r.err != nil {
-			return r.err
+		for tag := range r.changes {
+			r.sort(byte(tag))
+		}
+	}
+	b := p.db.NewBatchWithSize(size)
+	set := func(key, val []byte) error { return b.Set(key, val, nil) }
+	remove := func(key []byte) error { return b.Delete(key, nil) }
+	err := saveCursors(group, set)
+	for _, r := range group {
+		for tag := range r.changes {
+			err = cmp.Or(err, r.emit(byte(tag), r.changes[tag], set, remove))
+		}
+	}
+	if err == nil {
+		err = b.Commit(pebble.NoSync)
+	}
+	return errors.Join(err, b.Close())
+}
+
+func saveCursors(group []*rows, set func(key, val []byte) error) error {
+	for _, r := range group {
+		if err := set(r.cursorRow(r.next)); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -398,10 +424,8 @@ func (r *rows) take(recs []ledger.Record) *Failure {
 	}
 	recs = r.due(recs)
 	r.folder.prepare(recs)
-	for i := range recs {
-		if err := r.safely(&recs[i]); err != nil {
-			return &Failure{recs[i].Position, err.Error()}
-		}
+	if n, err := r.foldAll(recs); err != nil {
+		return &Failure{recs[n].Position, err.Error()}
 	}
 	r.next = r.next.after(recs)
 	return nil
@@ -423,16 +447,24 @@ func (r *rows) due(recs []ledger.Record) []ledger.Record {
 	return recs[from:max(from, to)]
 }
 
-// safely folds one record. A record of a type that this version does not know could change any row.
-func (r *rows) safely(rec *ledger.Record) (err error) {
+// foldAll folds records until one cannot be, and says which. A record of a type that this version does not
+// know could change any row.
+func (r *rows) foldAll(recs []ledger.Record) (n int, err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("panic: %v", v)
 		}
 	}()
-	switch rec.Header.Type {
-	case ledger.LedgerCreated, ledger.EventAccepted, ledger.EventRejected, ledger.DuplicatesCounted, ledger.AccessRecorded:
-		return r.folder.fold(rec)
+	for ; n < len(recs); n++ {
+		switch rec := &recs[n]; rec.Header.Type {
+		case ledger.LedgerCreated, ledger.EventAccepted, ledger.EventRejected, ledger.DuplicatesCounted, ledger.AccessRecorded:
+			err = r.folder.fold(rec)
+		default:
+			err = fmt.Errorf("record type %q is not known", rec.Header.Type)
+		}
+		if err != nil {
+			return n, err
+		}
 	}
-	return fmt.Errorf("record type %q is not known", rec.Header.Type)
+	return n, nil
 }

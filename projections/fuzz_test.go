@@ -37,7 +37,7 @@ func FuzzRows(f *testing.F) {
 		if c, err := decodeCursor(val); err == nil {
 			again(t, val, c.append)
 		}
-		s := second{map[int64]int64{}}
+		s := second{}
 		_ = s.decode(val)
 		_, _ = decodeRepeat(val)
 		_, _ = decodePositions(val)

@@ -13,8 +13,8 @@ import (
 
 // The rows of history:
 //
-//	e position                     → entry: what filters look at, then the rest, then how many entries there are up to it
-//	h contractId 0x00 position     → what filters look at
+//	e position                     → entry: what filters look at, then the rest, then how many entries there are up to it; packed
+//	h contractId 0x00 position     → what filters look at; packed
 //	d stream 0x00 revision         → how often the record was met again, and when last
 //	w hour                         → first and last position of the entries processed in that hour of UTC
 const (
@@ -48,9 +48,8 @@ type positions struct{ first, last ledger.Position }
 
 func newHistory(t *table) folder {
 	h := &history{t: t, repeats: map[recordID]repeat{}, hours: map[uint64]positions{}}
-	v := view{prefix: t.prefix, from: t.db}
 	var err error
-	h.entries, err = v.ordinal(context.Background(), math.MaxInt64)
+	h.entries, err = t.view(t.db).ordinal(context.Background(), math.MaxInt64)
 	t.fail(err)
 	return h
 }
@@ -280,20 +279,21 @@ func (v *view) lines(r *HistoryRequest, asOf ledger.Position) list[ledger.Positi
 		if within.first > within.last || r.ContractID != "" && !ledger.ValidID(r.ContractID, ledger.MaxIDLen) {
 			return nil
 		}
-		start := v.prefix.key(tagEntry)
+		under := v.prefix.key(tagEntry)
 		if r.ContractID != "" {
-			start = v.prefix.keyOf(tagLine, r.ContractID)
+			under = v.prefix.keyOf(tagLine, r.ContractID)
 		}
-		lower, upper := appendNumbers(bytes.Clone(start), uint64(within.first)), appendNumbers(bytes.Clone(start), uint64(within.last)+1)
-		return v.scan(ctx, lower, upper, (r.Order == Desc) != s.backwards, func(key, val []byte) (bool, error) {
-			f, l := fields{b: val}, line{}
+		var key []byte
+		return v.items(ctx, under, within, (r.Order == Desc) != s.backwards, func(it item) (bool, error) {
+			f, l := fields{b: it.val}, line{}
 			if l.take(&f); f.bad {
 				return false, f.end()
 			}
 			if !r.keeps(&l) {
 				return true, nil
 			}
-			return use(key[len(key)-8:], ledger.Position(number(key)))
+			key = appendNumbers(key[:0], uint64(it.at))
+			return use(key, it.at)
 		})
 	}
 }
@@ -349,19 +349,14 @@ func (v *view) lookUp(read func(*looker) error) error {
 }
 
 func (v *view) readEntries(rows *looker, at []ledger.Position, entries map[ledger.Position]*Entry) error {
-	key := v.prefix.key(tagEntry)
-	for _, p := range at {
-		val := rows.get(appendNumbers(key, uint64(p)))
-		if val == nil {
-			continue
-		}
-		e, _, err := decodeEntry(val)
+	return v.itemsAt(rows, v.prefix.key(tagEntry), at, func(it item) error {
+		e, _, err := decodeEntry(it.val)
 		if err != nil {
-			return fmt.Errorf("entry at position %s: %w", p, err)
+			return fmt.Errorf("entry at position %s: %w", it.at, err)
 		}
-		e.Position, entries[p] = p, &e
-	}
-	return nil
+		e.Position, entries[it.at] = it.at, &e
+		return nil
+	})
 }
 
 func (v *view) readRepeats(rows *looker, at []ledger.Position, entries map[ledger.Position]*Entry) error {
@@ -381,9 +376,8 @@ func (v *view) readRepeats(rows *looker, at []ledger.Position, entries map[ledge
 
 // ordinal is how many entries there are up to the position.
 func (v *view) ordinal(ctx context.Context, upTo ledger.Position) (n int64, err error) {
-	upper := appendNumbers(v.prefix.key(tagEntry), uint64(upTo)+1)
-	err = v.scan(ctx, v.prefix.key(tagEntry), upper, true, func(_, val []byte) (bool, error) {
-		_, n, err = decodeEntry(val)
+	err = v.items(ctx, v.prefix.key(tagEntry), positions{0, upTo}, true, func(it item) (bool, error) {
+		_, n, err = decodeEntry(it.val)
 		return false, err
 	})
 	return n, err

@@ -30,10 +30,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"sync"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/talenttrust/auditledger/ledger"
 	"github.com/talenttrust/auditledger/ledger/keyindex"
@@ -64,8 +66,8 @@ const (
 	lastRetry    = 10 * time.Second
 	memTable     = 32 << 20  // bytes of new rows in memory
 	cacheBytes   = 128 << 20 // of the database; it takes what two of those tables need from this
-	gather       = 65_536    // records that are written at once where so many wait: rows that many of them change are written once
-	gatherBytes  = 32 << 20  // of their rows, likewise
+	gather       = 131_072   // records that are written at once where so many wait: rows that many of them change are written once
+	gatherBytes  = 64 << 20  // of their rows, likewise
 	busy         = 500       // records at once from which more are waited for: the same again
 	breath       = 100 * time.Millisecond
 	behindMuch   = 10_000 // records of lag from which a projection is said to be catching up
@@ -78,6 +80,7 @@ type projection struct {
 	id      byte // in keys
 	version int  // of its rows; rows of another version are built anew
 	open    func(*table) folder
+	packs   string // tags of its rows that are stored packed
 }
 
 // folder takes records in. It belongs to one goroutine at a time.
@@ -93,10 +96,10 @@ type folder interface {
 
 func shipped() []projection {
 	return []projection{
-		{"history", 'h', 1, newHistory},
-		{"stats", 's', 1, newStats},
-		{"contracts", 'c', 1, newContracts},
-		{"findings", 'f', 1, newFindings},
+		{"history", 'h', 2, newHistory, string([]byte{tagEntry, tagLine})},
+		{"stats", 's', 1, newStats, ""},
+		{"contracts", 'c', 1, newContracts, ""},
+		{"findings", 'f', 1, newFindings, ""},
 	}
 }
 
@@ -150,6 +153,8 @@ type rows struct {
 type Projections struct {
 	c        Config
 	db       *pebble.DB
+	files    vfs.FS // of the database
+	gather   int64  // see there
 	ledgerID string
 	first    ledger.Position // of the ledger; 1 where positions count records
 	known    []projection
@@ -180,7 +185,7 @@ type tip struct {
 // pair is a projection's rows that answer and those that are being built, nil for none. It changes
 // with applying and mu held.
 type pair struct {
-	id               byte
+	projection
 	active, building *rows
 }
 
@@ -198,7 +203,7 @@ func open(ctx context.Context, c Config, known []projection) (*Projections, erro
 		return nil, fmt.Errorf("projections: %w", err)
 	}
 	p := newProjections(c, known, db)
-	if err := p.load(ctx); err != nil {
+	if err := errors.Join(p.files.RemoveAll(filepath.Join(c.Dir, tablesDir)), p.load(ctx)); err != nil {
 		return nil, errors.Join(fmt.Errorf("projections in %s: %w", c.Dir, err), db.Close())
 	}
 	return p, nil
@@ -220,7 +225,7 @@ func (c Config) complete() Config {
 
 func newProjections(c Config, known []projection, db *pebble.DB) *Projections {
 	return &Projections{
-		c: c, known: known, db: db, jobs: make(chan *rows, 4*len(known)), flush: make(chan struct{}, 1),
+		c: c, known: known, db: db, files: keyindex.Files, gather: gather, jobs: make(chan *rows, 4*len(known)), flush: make(chan struct{}, 1),
 		sets: map[string]*pair{}, moved: make(chan struct{}),
 	}
 }
@@ -304,7 +309,7 @@ func (p *Projections) loadPair(b *pebble.Batch, known projection) (*pair, error)
 	if len(val) == 2 {
 		s = set{val[0], val[1]}
 	}
-	pair := &pair{id: known.id}
+	pair := &pair{projection: known}
 	if pair.active, err = p.loadRows(b, known, s.active); err == nil && s.building != 0 {
 		pair.building, err = p.loadRows(b, known, s.building)
 	}
@@ -333,13 +338,18 @@ func (p *Projections) loadRows(b *pebble.Batch, known projection, generation byt
 
 func (p *Projections) newRows(known projection, generation byte) *rows {
 	start := cursor{version: known.version}
-	return &rows{projection: known, table: table{prefix: prefix{known.id, generation}, db: p.db}, at: start, next: start}
+	return &rows{projection: known, table: table{prefix: prefix{known.id, generation}, packed: known.packs, db: p.db}, at: start, next: start}
 }
 
 func (r *rows) saveCursor(b *pebble.Batch, at cursor) error {
-	var val row
-	at.append(&val)
-	return b.Set(metaKey("cursor", r.prefix[:]...), val, nil)
+	key, val := r.cursorRow(at)
+	return b.Set(key, val, nil)
+}
+
+func (r *rows) cursorRow(at cursor) (key, val []byte) {
+	var v row
+	at.append(&v)
+	return metaKey("cursor", r.prefix[:]...), v
 }
 
 // Close writes everything to disk and releases the folder. Run must have returned.

@@ -17,7 +17,7 @@ import (
 )
 
 // TestAnyLedger takes many short random ledgers in, in random batches, some written at once and some
-// later. What is followed, what is built anew in one go and a model in memory must say the same.
+// later, few as batches and many as tables. What is followed, what is built anew in one go and a model in memory must say the same.
 func TestAnyLedger(t *testing.T) {
 	const workers = 4
 	seeds := uint64(1200)
@@ -38,7 +38,8 @@ func TestAnyLedger(t *testing.T) {
 }
 
 func anyLedger(t *testing.T, seed uint64) {
-	db, err := pebble.Open("", &pebble.Options{FS: vfs.NewMem(), DisableWAL: true, MemTableSize: 256 << 10, CacheSize: 1 << 20, FormatMajorVersion: pebble.FormatNewest, Logger: noLogger{}})
+	files := vfs.NewMem()
+	db, err := pebble.Open("", &pebble.Options{FS: files, DisableWAL: true, MemTableSize: 256 << 10, CacheSize: 1 << 20, FormatMajorVersion: pebble.FormatNewest, Logger: noLogger{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,6 +54,7 @@ func anyLedger(t *testing.T, seed uint64) {
 	scribble(b, rnd, rnd.IntN(30))
 	recs := b.all()
 	p := newProjections(Config{Reader: b, Logger: slog.New(slog.DiscardHandler)}.complete(), shipped(), db)
+	p.files, p.gather = files, int64(1+rnd.IntN(30))
 	if err := p.load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -72,8 +74,8 @@ func anyLedger(t *testing.T, seed uint64) {
 		if err := errors.Join(p.fold([]*rows{r}, recs), p.write([]*rows{r})); err != nil {
 			t.Fatal(err)
 		}
-		live, err1 := digest(t.Context(), &view{prefix: p.sets[known.name].active.prefix, from: db})
-		anew, err2 := digest(t.Context(), &view{prefix: r.prefix, from: db})
+		live, err1 := digest(t.Context(), p.sets[known.name].active.view(db))
+		anew, err2 := digest(t.Context(), r.view(db))
 		if err := errors.Join(err1, err2); err != nil || live != anew {
 			t.Errorf("%s: followed %s, built anew %s, %v", known.name, live, anew, err)
 		}

@@ -324,7 +324,7 @@ func (m *moment) view(name string) (*view, error) {
 	if err != nil || len(val) != 2 {
 		return nil, errors.Join(err, fmt.Errorf("%s: which rows answer is not known", name))
 	}
-	v := &view{prefix: prefix{id, val[0]}, from: m.snap}
+	v := &view{prefix: prefix{id, val[0]}, packed: pair.packs, from: m.snap}
 	if val, err = get(m.snap, metaKey("cursor", v.prefix[:]...)); err != nil {
 		return nil, err
 	}

@@ -147,7 +147,7 @@ func (p *Projections) catchUp(r *rows, recs []ledger.Record) (done bool, err err
 	}
 	stopped := r.failure != nil && len(recs) > 0 && recs[len(recs)-1].Position >= r.failure.Position
 	there := r.failure == nil && r.next.position == p.next.position
-	if stopped || there || enough(group) { // rows of the group are written as far as the group is, or farther
+	if stopped || there || p.enough(group) { // rows of the group are written as far as the group is, or farther
 		err = p.write(group)
 	}
 	if there && err == nil {
@@ -205,7 +205,7 @@ func (p *Projections) compare(ctx context.Context, a, b *rows) (same bool, err e
 	g, ctx := errgroup.WithContext(ctx)
 	for i, r := range []*rows{a, b} {
 		g.Go(func() (err error) {
-			sums[i], err = digest(ctx, &view{prefix: r.prefix, from: snap})
+			sums[i], err = digest(ctx, r.view(snap))
 			return err
 		})
 	}
@@ -255,15 +255,30 @@ func (p *Projections) Digest(ctx context.Context, name string) (sum ledger.Hash,
 }
 
 // digest hashes every row: the length of its key and the key, without projection and generation,
-// the length of its value and the value.
+// the length of its value and the value. Packed rows are hashed item by item, each under the key of its own.
 func digest(ctx context.Context, v *view) (sum ledger.Hash, err error) {
 	h := sha256.New()
 	var length []byte
+	add := func(part []byte) {
+		length = binary.AppendUvarint(length[:0], uint64(len(part)))
+		h.Write(length)
+		h.Write(part)
+	}
+	var own []byte
 	err = v.scan(ctx, v.prefix[:], v.prefix.end(), false, func(key, val []byte) (bool, error) {
-		for _, part := range [][]byte{key[len(v.prefix):], val} {
-			length = binary.AppendUvarint(length[:0], uint64(len(part)))
-			h.Write(length)
-			h.Write(part)
+		name := key[len(v.prefix):]
+		if strings.IndexByte(v.packed, name[0]) < 0 {
+			add(name)
+			add(val)
+			return true, nil
+		}
+		for it, err := range unpack(key, val) {
+			if err != nil {
+				return false, err
+			}
+			own = appendNumbers(append(own[:0], name[:len(name)-8]...), uint64(it.at))
+			add(own)
+			add(it.val)
 		}
 		return true, nil
 	})

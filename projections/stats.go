@@ -45,7 +45,9 @@ type stats struct {
 	counters counters
 	active   active
 	codes    map[recordID]string // of the rejections of the records at hand
-	accepted map[hourOfType]int64
+	accepted map[hourOfType]*int64
+	last     hourOfType // most events are like the one before
+	lastN    *int64     // its count; nil: none
 }
 
 // hourOfType is where an accepted event is counted.
@@ -55,7 +57,7 @@ type hourOfType struct {
 }
 
 func newStats(t *table) folder {
-	return &stats{t: t, counters: newCounters(t), active: newActive(t), codes: map[recordID]string{}, accepted: map[hourOfType]int64{}}
+	return &stats{t: t, counters: newCounters(t), active: newActive(t), codes: map[recordID]string{}, accepted: map[hourOfType]*int64{}}
 }
 
 func (s *stats) prepare([]ledger.Record) {}
@@ -68,7 +70,7 @@ func (s *stats) fold(r *ledger.Record) error {
 	hour := uint64(h.RecordedAt / hourMillis)
 	switch h.Type {
 	case ledger.EventAccepted:
-		s.accepted[hourOfType{hour, h.ContractType}]++
+		s.accept(hourOfType{hour, h.ContractType})
 		if h.Generation > 1 {
 			s.metric(hour, metricEvictions, 1)
 		}
@@ -82,6 +84,16 @@ func (s *stats) fold(r *ledger.Record) error {
 		}
 	}
 	return nil
+}
+
+func (s *stats) accept(in hourOfType) {
+	if s.lastN == nil || s.last != in {
+		if s.last, s.lastN = in, s.accepted[in]; s.lastN == nil {
+			s.lastN = new(int64)
+			s.accepted[in] = s.lastN
+		}
+	}
+	*s.lastN++
 }
 
 func (s *stats) rejected(hour uint64, code string, n int64) {
@@ -129,10 +141,11 @@ func (s *stats) finish() {
 	}
 	clear(s.codes)
 	for in, n := range s.accepted {
-		s.metric(in.hour, metricAccepted, n)
-		s.named(tagType, in.hour, in.contractType, n)
+		s.metric(in.hour, metricAccepted, *n)
+		s.named(tagType, in.hour, in.contractType, *n)
 	}
 	clear(s.accepted)
+	s.lastN = nil
 	s.counters.finish(sums)
 	s.active.finish()
 }

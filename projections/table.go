@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -58,8 +59,9 @@ func number(key []byte) uint64 { return binary.BigEndian.Uint64(key[len(key)-8:]
 // view reads one generation of a projection's rows, in one state.
 type view struct {
 	prefix
-	from pebble.Reader
-	at   cursor
+	packed string // tags of the rows that are stored packed
+	from   pebble.Reader
+	at     cursor
 }
 
 // get returns a copy of the row under the key; nil when there is none.
@@ -78,18 +80,27 @@ func get(from pebble.Reader, key []byte) ([]byte, error) {
 
 // scan hands the rows from lower to before upper to use until it returns false, in key order or
 // against it. Key and value are only valid during the call.
-func (v *view) scan(ctx context.Context, lower, upper []byte, backwards bool, use func(key, val []byte) (bool, error)) (err error) {
+func (v *view) scan(ctx context.Context, lower, upper []byte, backwards bool, use func(key, val []byte) (bool, error)) error {
+	begin := (*pebble.Iterator).First
+	if backwards {
+		begin = (*pebble.Iterator).Last
+	}
+	return v.walk(ctx, lower, upper, begin, backwards, use)
+}
+
+// walk is scan from where begin goes.
+func (v *view) walk(ctx context.Context, lower, upper []byte, begin func(*pebble.Iterator) bool, backwards bool, use func(key, val []byte) (bool, error)) (err error) {
 	it, err := v.from.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
 	if err != nil {
 		return fmt.Errorf("read rows: %w", err)
 	}
 	defer func() { err = errors.Join(err, it.Close()) }()
-	start, step := it.First, it.Next
+	step := it.Next
 	if backwards {
-		start, step = it.Last, it.Prev
+		step = it.Prev
 	}
 	more := true
-	for n, ok := 0, start(); ok && more; n, ok = n+1, step() {
+	for n, ok := 0, begin(it); ok && more; n, ok = n+1, step() {
 		if n%256 == 0 && ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -116,21 +127,39 @@ func look(from pebble.Reader, p prefix) (*looker, error) {
 	return &looker{it: it}, nil
 }
 
-// get returns the row under the key until the next get; nil where there is none. An error shows at close.
+// get returns the row under the key until the next look; nil where there is none. An error shows at close.
 func (l *looker) get(key []byte) []byte {
-	ahead := l.it.Valid() && bytes.Compare(l.asked, key) <= 0 && bytes.Compare(l.it.Key(), key) >= 0
-	l.asked = append(l.asked[:0], key...)
-	if !ahead && !l.it.SeekGE(key) || !bytes.Equal(l.it.Key(), key) {
-		return nil
+	if found, val := l.from(key); found != nil && bytes.Equal(found, key) {
+		return val
 	}
-	return l.it.Value()
+	return nil
 }
+
+// from returns the first row from the key on, as get does.
+func (l *looker) from(key []byte) (found, val []byte) {
+	ahead := bytes.Compare(l.asked, key) <= 0 && l.it.Valid()
+	l.asked = append(l.asked[:0], key...)
+	for range steps {
+		if !ahead || bytes.Compare(l.it.Key(), key) >= 0 {
+			break
+		}
+		ahead = l.it.Next()
+	}
+	if ahead = ahead && bytes.Compare(l.it.Key(), key) >= 0; !ahead && !l.it.SeekGE(key) {
+		return nil, nil
+	}
+	return l.it.Key(), l.it.Value()
+}
+
+// steps is how far a looker goes row by row: a jump takes as long as several of them.
+const steps = 8
 
 func (l *looker) close() error { return errors.Join(l.it.Error(), l.it.Close()) }
 
 // table is a generation of rows that is being written. It belongs to one goroutine at a time.
 type table struct {
 	prefix
+	packed  string // tags of the rows that are stored packed
 	db      *pebble.DB
 	err     error         // of the database, the first one: no record is to blame
 	key     []byte        // scratch
@@ -141,9 +170,13 @@ type table struct {
 
 // change is a row to be written: where in the arena its key begins and ends, and its value ends.
 type change struct {
-	key, val, end int
-	gone          bool      // the row is to be deleted
-	lead          [3]uint64 // of the key, behind the tag: most comparisons need not look the key up
+	key, val, end uint32
+	gone          bool // the row is to be deleted
+}
+
+// view reads what is written of the table.
+func (t *table) view(from pebble.Reader) *view {
+	return &view{prefix: t.prefix, packed: t.packed, from: from}
 }
 
 func (t *table) get(key []byte) []byte {
@@ -181,16 +214,11 @@ func (t *table) put(key, val []byte) { t.change(key, val, false) }
 func (t *table) delete(key []byte) { t.change(key, nil, true) }
 
 func (t *table) change(key, val []byte, gone bool) {
-	c := change{key: len(t.arena), gone: gone}
-	var lead [24]byte
-	copy(lead[:], key[len(t.prefix)+1:])
-	for i := range c.lead {
-		c.lead[i] = binary.BigEndian.Uint64(lead[8*i:])
-	}
+	c := change{key: uint32(len(t.arena)), gone: gone}
 	t.arena = append(t.arena, key...)
-	c.val = len(t.arena)
+	c.val = uint32(len(t.arena))
 	t.arena = append(t.arena, val...)
-	c.end = len(t.arena)
+	c.end = uint32(len(t.arena))
 	tag := key[len(t.prefix)]
 	t.changes[tag] = append(t.changes[tag], c)
 }
@@ -219,48 +247,131 @@ func (t *table) size() int {
 	return n
 }
 
-// sortAll puts the changes in the order of their keys: the database takes them in several times as fast
-// as in any other.
-func (t *table) sortAll() {
-	for _, changes := range t.changes {
-		t.sort(changes)
+// manyChanges is from how many changes on they are sorted by the bytes of their keys, not by comparing them.
+const manyChanges = 1024
+
+// sort puts the changes under a tag in the order of their keys, those of one key by age.
+func (t *table) sort(tag byte) {
+	changes := &t.changes[tag]
+	switch {
+	case slices.IsSortedFunc(*changes, t.compare):
+	case len(*changes) < manyChanges:
+		slices.SortFunc(*changes, t.compare)
+	default:
+		t.sortByBytes(changes)
 	}
 }
 
-// write puts the changes, which are in order, into the batch. more says that as many will follow.
-func (t *table) write(b *pebble.Batch, more bool) {
-	for _, changes := range t.changes {
-		for i := range changes {
-			t.emit(b, &changes[i])
+// spot is where a change is, and the part of its key that it is sorted by.
+type spot struct {
+	lead [16]byte
+	at   uint32
+}
+
+// sortByBytes sorts by the sixteen bytes behind what all keys begin with, from the last to the first,
+// keeping the order of before among equals. What that leaves equal is then compared.
+func (t *table) sortByBytes(changes *[]change) {
+	before := *changes
+	from, to := make([]spot, len(before)), make([]spot, len(before))
+	shared := t.shared(before)
+	var counts [len(spot{}.lead)][256]uint32
+	for i := range before {
+		s := &from[i]
+		s.at = uint32(i)
+		copy(s.lead[:], t.keyOfChange(&before[i])[shared:])
+		for n, b := range s.lead {
+			counts[n][b]++
 		}
 	}
-	t.forget(more)
+	for n := len(counts) - 1; n >= 0; n-- {
+		count := &counts[n]
+		if count[from[0].lead[n]] == uint32(len(from)) {
+			continue // the same in all
+		}
+		sum := uint32(0)
+		for b, c := range count {
+			count[b], sum = sum, sum+c
+		}
+		for i := range from {
+			next := &count[from[i].lead[n]]
+			to[*next] = from[i]
+			*next++
+		}
+		from, to = to, from
+	}
+	sorted := make([]change, len(before), cap(before))
+	for i, s := range from {
+		sorted[i] = before[s.at]
+	}
+	for i, j := 0, 1; i < len(from); i, j = j, j+1 {
+		for j < len(from) && from[i].lead == from[j].lead {
+			j++
+		}
+		if same := sorted[i:j]; !slices.IsSortedFunc(same, t.compare) {
+			slices.SortFunc(same, t.compare)
+		}
+	}
+	*changes = sorted
 }
 
-func (t *table) emit(b *pebble.Batch, c *change) {
-	if c.gone {
-		t.fail(b.Delete(t.keyOfChange(c), nil))
-		return
+func (t *table) compare(x, y change) int {
+	return cmp.Or(bytes.Compare(t.keyOfChange(&x), t.keyOfChange(&y)), cmp.Compare(x.key, y.key))
+}
+
+// shared is how many bytes all keys begin with.
+func (t *table) shared(changes []change) int {
+	first := t.keyOfChange(&changes[0])
+	n := len(first)
+	for i := range changes {
+		key := t.keyOfChange(&changes[i])
+		n = min(n, len(key))
+		for j := range n {
+			if key[j] != first[j] {
+				n = j
+				break
+			}
+		}
 	}
-	t.fail(b.Set(t.keyOfChange(c), t.arena[c.val:c.end], nil))
+	return n
+}
+
+func (t *table) isPacked(tag byte) bool { return strings.IndexByte(t.packed, tag) >= 0 }
+
+// emit hands out the rows to be written and deleted by changes under a tag, which are sorted.
+func (t *table) emit(tag byte, changes []change, set func(key, val []byte) error, remove func(key []byte) error) error {
+	if t.isPacked(tag) {
+		var key []byte
+		for val := (row{}); len(changes) > 0; {
+			key, changes = t.pack(&val, changes)
+			if err := set(key, val); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for i := range changes {
+		c := &changes[i]
+		key := t.keyOfChange(c)
+		if i+1 < len(changes) && bytes.Equal(key, t.keyOfChange(&changes[i+1])) {
+			continue // what comes last holds
+		}
+		var err error
+		if c.gone {
+			err = remove(key)
+		} else {
+			err = set(key, t.arena[c.val:c.end])
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (t *table) keyOfChange(c *change) []byte { return t.arena[c.key:c.val] }
 
-// sort sorts changes by their keys, those of one key by age.
-func (t *table) sort(changes []change) {
-	slices.SortFunc(changes, func(x, y change) int {
-		for i := range x.lead {
-			if x.lead[i] != y.lead[i] {
-				return cmp.Compare(x.lead[i], y.lead[i])
-			}
-		}
-		return cmp.Or(bytes.Compare(t.keyOfChange(&x), t.keyOfChange(&y)), cmp.Compare(x.key, y.key))
-	})
-}
-
 // keptBytes is how much room for changes is kept where few follow.
-const keptBytes = 1 << 20
+const keptBytes = 4 << 20
 
 func (t *table) forget(more bool) {
 	if !more && cap(t.arena) > keptBytes {
