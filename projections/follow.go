@@ -139,7 +139,7 @@ func (p *Projections) batches(ctx context.Context, after ledger.Position) iter.S
 }
 
 // ahead is how many batches are read ahead: as much as comes while what was folded is written.
-const ahead = 64
+const ahead = 24
 
 // readAhead follows the ledger. Where there is more to come, it is read and decoded while the batches
 // before are in use.

@@ -19,11 +19,12 @@ func appendBatch(b []byte, results []ledger.Result) []byte {
 	b = append(b, `,"results":[`...)
 	var accepted, rejected, duplicates int64
 	var highest ledger.Position
+	var now moment
 	for i := range results {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = appendResult(b, &results[i])
+		b = appendResult(b, &results[i], &now)
 		highest = max(highest, results[i].Position)
 		switch results[i].Status {
 		case ledger.StatusAccepted:
@@ -45,8 +46,22 @@ func appendBatch(b []byte, results []ledger.Result) []byte {
 	return append(b, '}')
 }
 
+// moment is a time and its text. Most events of a batch are processed at the same.
+type moment struct {
+	at   millis
+	text []byte
+}
+
+func (m *moment) append(b []byte, at millis) []byte {
+	if m.text == nil || m.at != at {
+		m.at = at
+		m.text, _ = at.AppendText(m.text[:0])
+	}
+	return append(b, m.text...)
+}
+
 // appendResult writes the answer to one event.
-func appendResult(b []byte, r *ledger.Result) []byte {
+func appendResult(b []byte, r *ledger.Result, now *moment) []byte {
 	b = appendKey(append(b, '{'), r)
 	b = append(b, `,"status":"`...)
 	b = append(b, r.Status...)
@@ -55,8 +70,7 @@ func appendResult(b []byte, r *ledger.Result) []byte {
 		b = appendRejection(b, r.Rejection)
 	}
 	b = append(b, `,"processedAt":"`...)
-	b, _ = millis(r.ProcessedAt).AppendText(b)
-	b = append(b, '"')
+	b = append(now.append(b, millis(r.ProcessedAt)), '"')
 	b = appendPosition(b, r.Position)
 	if r.Status == ledger.StatusAccepted {
 		b = append(b, `,"revision":`...)

@@ -56,7 +56,7 @@ func (s *server) single(r ledger.Result) (int, any, error) {
 	case ledger.StatusRejected:
 		status = itemStatus[r.Rejection.Code]
 	}
-	return status, encoded(appendResult(nil, &r)), nil
+	return status, encoded(appendResult(nil, &r, &moment{})), nil
 }
 
 // validate says what would become of a batch, and changes nothing.
