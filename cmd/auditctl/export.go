@@ -76,7 +76,7 @@ func (c *exportCmd) write(ctx context.Context, s *streams, store ledger.Reader, 
 		return err
 	}
 	share := func(p ledger.Position) float64 { return float64(p) / float64(head) }
-	m := c.newMeter(s.err, t.records, share(t.after))
+	m := newMeter(s.err, c.Progress, t.records, share(t.after))
 	defer m.end()
 	for r, err := range recordsUpTo(ctx, store, t.after, head) {
 		if err == nil {

@@ -136,12 +136,13 @@ type meter struct {
 	shown time.Time
 	from  float64 // share that was done at the start
 	first int64   // records that were
+	unit  string  // of what is counted
 }
 
-// newMeter starts from what is done already.
-func (f *houseFlags) newMeter(w io.Writer, records int64, share float64) *meter {
-	m := &meter{start: time.Now(), from: share, first: records}
-	if file, ok := w.(*os.File); f.Progress || ok && isatty.IsTerminal(file.Fd()) {
+// newMeter starts from what is done already. It shows something where w is a terminal, or always.
+func newMeter(w io.Writer, always bool, records int64, share float64) *meter {
+	m := &meter{start: time.Now(), from: share, first: records, unit: "records"}
+	if file, ok := w.(*os.File); always || ok && isatty.IsTerminal(file.Fd()) {
 		m.w = w
 	}
 	return m
@@ -159,7 +160,7 @@ const barWidth = 30
 
 func (m *meter) line(elapsed time.Duration, records int64, share float64) string {
 	rate := float64(records-m.first) / max(elapsed.Seconds(), 1e-9)
-	text := fmt.Sprintf("%s records, %s per second", humanize.Comma(records), humanize.Comma(int64(rate)))
+	text := fmt.Sprintf("%s %s, %s per second", humanize.Comma(records), m.unit, humanize.Comma(int64(rate)))
 	if share < 0 {
 		return text
 	}
@@ -173,5 +174,6 @@ func (m *meter) line(elapsed time.Duration, records int64, share float64) string
 func (m *meter) end() {
 	if m.w != nil && !m.shown.IsZero() {
 		fmt.Fprint(m.w, "\r\x1b[K")
+		m.shown = time.Time{}
 	}
 }

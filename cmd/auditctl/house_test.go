@@ -569,7 +569,7 @@ func FuzzLines(f *testing.F) {
 }
 
 func TestMeter(t *testing.T) {
-	m := &meter{from: 0.5, first: 1000}
+	m := &meter{unit: "records", from: 0.5, first: 1000}
 	for _, c := range []struct {
 		records int64
 		share   float64

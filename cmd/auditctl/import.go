@@ -121,7 +121,7 @@ func (i *importing) skip(ctx context.Context) error {
 	if _, err := os.Stat(filepath.Join(i.DataDir, "projections")); head == 0 && err == nil {
 		return fmt.Errorf("data folder %s holds projections of another ledger; name an empty folder", i.DataDir)
 	}
-	m := i.newMeter(i.talk, 0, 0)
+	m := newMeter(i.talk, i.Progress, 0, 0)
 	defer m.end()
 	var have []byte
 	for r, err := range recordsUpTo(ctx, i.store, 0, head) {
@@ -167,7 +167,7 @@ type lot struct {
 
 // fill stores what is left of the file. Lines are read and checked while those before are stored.
 func (i *importing) fill(ctx context.Context) error {
-	m := i.newMeter(i.talk, i.stored, max(0, i.share(i.lines.bytes)))
+	m := newMeter(i.talk, i.Progress, i.stored, max(0, i.share(i.lines.bytes)))
 	defer m.end()
 	lots := make(chan lot)
 	g, ctx := errgroup.WithContext(ctx)
@@ -242,7 +242,7 @@ func (i *importing) compare(ctx context.Context) error {
 		return err
 	}
 	t := newTarget(io.Discard)
-	m := i.newMeter(i.talk, 0, 0)
+	m := newMeter(i.talk, i.Progress, 0, 0)
 	defer m.end()
 	for r, err := range recordsUpTo(ctx, i.store, 0, head) {
 		if err == nil {

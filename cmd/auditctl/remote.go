@@ -16,6 +16,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/talenttrust/auditledger/ledger"
 )
 
 // remote is a running service.
@@ -112,7 +114,9 @@ func (c *rebuildCmd) Run(ctx context.Context, s *streams) error {
 	if err := c.call(ctx, "POST", "/api/v1/projections/"+c.Name+"/rebuild", nil, nil); err != nil {
 		return err
 	}
-	start := time.Now()
+	m := newMeter(s.err, false, 0, 0)
+	m.unit = "positions"
+	defer m.end()
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -129,15 +133,15 @@ func (c *rebuildCmd) Run(ctx context.Context, s *streams) error {
 		case "failed":
 			return fmt.Errorf("%s stopped at position %s: %s", c.Name, st.Failure.Position, st.Failure.Reason)
 		case "live":
-			fmt.Fprintf(s.err, "\r%-60s\n", "")
-			fmt.Fprintf(s.out, "%s is live at position %s (%s)\n", c.Name, st.Position, time.Since(start).Round(time.Millisecond))
+			m.end()
+			fmt.Fprintf(s.out, "%s is live at position %s (%s)\n", c.Name, st.Position, time.Since(m.start).Round(time.Millisecond))
 			return nil
 		}
-		left := "?"
-		if st.Progress > 0 {
-			left = (time.Duration(float64(time.Since(start)) * (1/st.Progress - 1))).Round(time.Second).String()
+		head, err := ledger.ParsePosition(st.Head)
+		if err != nil {
+			return fmt.Errorf("the head of the ledger: %w", err)
 		}
-		fmt.Fprintf(s.err, "\r%s: %s, %3.0f %%, %s left   ", c.Name, st.State, 100*st.Progress, left)
+		m.show(int64(st.Progress*float64(head)), st.Progress)
 	}
 }
 

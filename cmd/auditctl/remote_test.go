@@ -18,10 +18,14 @@ import (
 )
 
 // ask runs auditctl and returns what it prints.
+// ask runs a command. None shows a line that is written over where there is no terminal.
 func ask(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	var out, talk bytes.Buffer
 	err := run(t.Context(), args, strings.NewReader(""), &out, &talk)
+	if strings.Contains(talk.String(), "\r") {
+		t.Errorf("%s wrote a meter into a file: %q", args, talk.String())
+	}
 	return out.String(), err
 }
 
@@ -108,7 +112,7 @@ func TestQueryAndRebuild(t *testing.T) {
 		case r.Method == "POST" && strings.HasSuffix(r.URL.Path, "/stats/rebuild"):
 			w.WriteHeader(http.StatusAccepted)
 		case strings.HasSuffix(r.URL.Path, "/projections"):
-			fmt.Fprintf(w, `{"projections":[{"name":"stats","state":%q,"position":"7","progress":0.5}]}`, states[0])
+			fmt.Fprintf(w, `{"projections":[{"name":"stats","state":%q,"position":"7","head":"14","progress":0.5}]}`, states[0])
 			states = states[len(states)-1:]
 		default:
 			w.WriteHeader(http.StatusUnauthorized)

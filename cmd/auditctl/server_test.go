@@ -65,7 +65,7 @@ func TestVerifyServer(t *testing.T) {
 // Positions on a server are far apart; how far a verification is does not depend on that.
 func TestVerifyProgress(t *testing.T) {
 	var out strings.Builder
-	progress(&out, time.Now().Add(-time.Hour))(ledger.Verified{Records: 3000, At: 75_000_000, Head: 100_000_000})
+	progress(&meter{w: &out, start: time.Now().Add(-time.Hour), unit: "records"})(ledger.Verified{Records: 3000, At: 75_000_000, Head: 100_000_000})
 	for _, want := range []string{" 75 %", "3,000 records", "20m0s left"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("got %q, want it to have %q", out.String(), want)

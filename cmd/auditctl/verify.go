@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -43,8 +42,9 @@ func (c *verifyCmd) Run(ctx context.Context, s *streams) (err error) {
 		return err
 	}
 	start := time.Now()
-	v, err := ledger.Verify(ctx, store, atLeast, progress(s.err, start))
-	fmt.Fprintln(s.err)
+	m := newMeter(s.err, false, 0, 0)
+	v, err := ledger.Verify(ctx, store, atLeast, progress(m))
+	m.end()
 	if err != nil {
 		return err
 	}
@@ -73,8 +73,7 @@ func (c *verifyCmd) open(ctx context.Context, log *slog.Logger) (ledger.Store, *
 }
 
 // progress shows how far it is by positions, for on a server there are more of them than records.
-func progress(w io.Writer, start time.Time) func(ledger.Verified) {
-	m := &meter{w: w, start: start}
+func progress(m *meter) func(ledger.Verified) {
 	return func(v ledger.Verified) { m.show(v.Records, float64(v.At)/float64(v.Head)) }
 }
 
