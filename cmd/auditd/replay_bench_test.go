@@ -44,6 +44,7 @@ const (
 // contract, the others of 10,000. Run it with -benchtime 1x.
 func BenchmarkReplay(b *testing.B) {
 	defer debug.SetGCPercent(debug.SetGCPercent(gcPercent))
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(memoryLimit))
 	n := 100_000
 	if s := os.Getenv("REPLAY_RECORDS"); s != "" {
 		var err error
