@@ -1,9 +1,13 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
 )
 
 // FaultKind says what was done to a ledger.
@@ -63,57 +67,77 @@ func Verify(ctx context.Context, s Store, atLeast Position, progress func(Verifi
 	if head == 0 {
 		return v.Verified, nil
 	}
-	for batch, err := range s.Follow(ctx, 0) {
-		if errors.Is(err, ErrDamaged) {
-			return v.Verified, &Fault{Kind: Edited, Position: v.At + 1, Reason: err.Error()}
-		}
-		if err != nil {
-			return v.Verified, err
-		}
-		if err := v.batch(ctx, batch.Records); err != nil {
-			return v.Verified, err
-		}
-		if progress != nil {
-			progress(v.Verified)
-		}
-		if v.At >= head {
-			break
-		}
+	err = v.all(ctx, progress)
+	if of := new(Fault); err == nil || errors.As(err, &of) { // what waits to be looked up comes before it
+		err = cmp.Or(v.index(ctx), err)
 	}
-	return v.Verified, nil
+	return v.Verified, err
 }
 
 type verifier struct {
 	Verified
 	store Store
 	heads map[string]StreamHead
+
+	// What the index must know of accepted events; it is asked for many at once.
+	keys []Key
+	want []indexed
 }
 
-func (v *verifier) batch(ctx context.Context, records []Record) error {
-	var keys []Key
-	var of []*Record
-	for i := range records {
-		r := &records[i]
-		if err := v.record(r); err != nil {
+// indexed is where an accepted event is.
+type indexed struct {
+	stream string
+	found  Found
+}
+
+func (v *verifier) all(ctx context.Context, progress func(Verified)) error {
+	for batch, err := range v.store.Follow(ctx, 0) {
+		if errors.Is(err, ErrDamaged) {
+			return &Fault{Kind: Edited, Position: v.At + 1, Reason: err.Error()}
+		}
+		if err != nil {
 			return err
 		}
-		if r.Header.Type == EventAccepted {
-			keys, of = append(keys, r.Header.Key()), append(of, r)
-		}
-	}
-	found, err := v.store.Find(ctx, keys)
-	if err != nil {
-		return err
-	}
-	for i, f := range found {
-		if err := indexed(of[i], f); err != nil {
+		if err := v.batch(ctx, batch.Records); err != nil {
 			return err
+		}
+		if progress != nil {
+			progress(v.Verified)
+		}
+		if v.At >= v.Head {
+			break
 		}
 	}
 	return nil
 }
 
-func (v *verifier) record(r *Record) error {
+// indexAtOnce is how many keys are looked up at once: they are sorted then, and most of an index is passed by in order.
+const indexAtOnce = 65_536
+
+// batch checks records. Where they stand is seen in order; what they hash to, side by side.
+func (v *verifier) batch(ctx context.Context, records []Record) error {
+	heads := make([]StreamHead, len(records))
+	var misplaced error
+	n := 0
+	for ; n < len(records); n++ {
+		if heads[n], misplaced = v.place(&records[n]); misplaced != nil {
+			break
+		}
+	}
+	if err := continues(records[:n], heads); err != nil {
+		return err
+	}
+	if misplaced != nil {
+		return misplaced
+	}
+	if len(v.keys) >= indexAtOnce {
+		return v.index(ctx)
+	}
+	return nil
+}
+
+// place checks where a record stands, and returns its stream's head before it.
+func (v *verifier) place(r *Record) (head StreamHead, err error) {
 	h := &r.Header
 	head, ok := v.heads[h.Stream]
 	if !ok {
@@ -122,36 +146,75 @@ func (v *verifier) record(r *Record) error {
 	}
 	switch {
 	case r.Position <= v.At:
-		return fault(Reordered, r, "it stands behind position "+v.At.String())
+		return head, fault(Reordered, r, "it stands behind position "+v.At.String())
 	case h.Revision > head.Revision+1:
-		return fault(Removed, r, fmt.Sprintf("revision %d of the stream comes first", head.Revision+1))
+		return head, fault(Removed, r, fmt.Sprintf("revision %d of the stream comes first", head.Revision+1))
 	case h.Revision <= head.Revision:
-		return fault(Reordered, r, fmt.Sprintf("revision %d of the stream was there already", h.Revision))
-	}
-	if err := r.Check(head.Leaf); err != nil {
-		return fault(Edited, r, err.Error())
-	}
-	if h.RecordedAt < head.RecordedAt {
-		return fault(Reordered, r, "its clock is behind that of the record before")
+		return head, fault(Reordered, r, fmt.Sprintf("revision %d of the stream was there already", h.Revision))
 	}
 	v.heads[h.Stream], v.At = head.After(r), r.Position
 	if v.Records++; h.Type == EventAccepted {
 		v.Keys++
+		v.keys, v.want = append(v.keys, h.Key()), append(v.want, indexed{h.Stream, FoundIn(r)})
+	}
+	return head, nil
+}
+
+// continues checks the hashes and the clock of every record behind its stream's head.
+func continues(records []Record, heads []StreamHead) error {
+	faults := make([]error, len(records))
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(records)); i = next.Add(1) - 1 {
+				faults[i] = records[i].continues(&heads[i])
+			}
+		})
+	}
+	wg.Wait()
+	return cmp.Or(faults...)
+}
+
+func (r *Record) continues(head *StreamHead) error {
+	if err := r.Check(head.Leaf); err != nil {
+		return fault(Edited, r, err.Error())
+	}
+	if r.Header.RecordedAt < head.RecordedAt {
+		return fault(Reordered, r, "its clock is behind that of the record before")
 	}
 	return nil
 }
 
-// indexed compares a record with what the index knows of its key: itself, or a later generation.
-func indexed(r *Record, f Found) error {
+// index compares the records that wait with what the index knows of their keys: themselves, or later
+// generations.
+func (v *verifier) index(ctx context.Context) error {
+	found, err := v.store.Find(ctx, v.keys)
+	if err != nil {
+		return err
+	}
+	for i, f := range found {
+		if err := v.want[i].is(f); err != nil {
+			return err
+		}
+	}
+	v.keys, v.want = v.keys[:0], v.want[:0]
+	return nil
+}
+
+func (x *indexed) is(f Found) error {
+	reason := ""
 	switch {
 	case !f.Known():
-		return fault(Misled, r, "the key index does not know its key")
-	case f.Generation < r.Header.Generation:
-		return fault(Misled, r, fmt.Sprintf("the key index knows generation %d only", f.Generation))
-	case f.Generation == r.Header.Generation && f != FoundIn(r):
-		return fault(Misled, r, fmt.Sprintf("the key index names position %s for it", f.Position))
+		reason = "the key index does not know its key"
+	case f.Generation < x.found.Generation:
+		reason = fmt.Sprintf("the key index knows generation %d only", f.Generation)
+	case f.Generation == x.found.Generation && f != x.found:
+		reason = fmt.Sprintf("the key index names position %s for it", f.Position)
+	default:
+		return nil
 	}
-	return nil
+	return &Fault{Kind: Misled, Position: x.found.Position, Stream: x.stream, Revision: x.found.Revision, Reason: reason}
 }
 
 func fault(kind FaultKind, r *Record, reason string) *Fault {

@@ -29,12 +29,9 @@ func (s *Store) durable() (ledger.Position, <-chan struct{}) {
 
 // Find implements ledger.Store.
 func (s *Store) Find(ctx context.Context, keys []ledger.Key) ([]ledger.Found, error) {
-	found := make([]ledger.Found, len(keys))
-	for i, k := range keys {
-		var err error
-		if found[i], _, err = s.index.Key(k); err != nil {
-			return nil, fmt.Errorf("%w: %w", ledger.ErrUnavailable, err)
-		}
+	found, err := s.index.Keys(keys)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ledger.ErrUnavailable, err)
 	}
 	return found, ctx.Err()
 }

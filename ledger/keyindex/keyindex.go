@@ -23,6 +23,7 @@
 package keyindex
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/binary"
 	"errors"
@@ -245,6 +246,71 @@ func (x *Index) Key(k ledger.Key) (found ledger.Found, asOf Version, err error) 
 	found, err = decodeFound(v)
 	return found, asOf, err
 }
+
+// manyKeys is from how many keys on it is cheaper to go through the database in order than to look each one up.
+const manyKeys = 256
+
+// Keys is Key for many keys.
+func (x *Index) Keys(keys []ledger.Key) ([]ledger.Found, error) {
+	found := make([]ledger.Found, len(keys))
+	var rest []wanted
+	x.mu.RLock()
+	for i, k := range keys {
+		var ok bool
+		if found[i], ok = x.keyInMemory(k); !ok {
+			rest = append(rest, wanted{keyOf(k), &found[i]})
+		}
+	}
+	x.mu.RUnlock()
+	if len(rest) >= manyKeys {
+		return found, x.passBy(rest)
+	}
+	for _, w := range rest {
+		v, err := x.get(w.key)
+		if err == nil && v != nil {
+			*w.found, err = decodeFound(v)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+// wanted is a key of the database and where what is found under it belongs.
+type wanted struct {
+	key   []byte
+	found *ledger.Found
+}
+
+// passBy looks for keys in their order.
+func (x *Index) passBy(want []wanted) (err error) {
+	slices.SortFunc(want, func(a, b wanted) int { return bytes.Compare(a.key, b.key) })
+	it, err := x.db.NewIter(&pebble.IterOptions{LowerBound: []byte{'k'}, UpperBound: []byte{'k' + 1}})
+	if err != nil {
+		return fmt.Errorf("read key index: %w", err)
+	}
+	defer func() { err = errors.Join(err, it.Error(), it.Close()) }()
+	at := false // it stands at a key
+	for _, w := range want {
+		for steps := 0; at && steps < manySteps && bytes.Compare(it.Key(), w.key) < 0; steps++ {
+			at = it.Next()
+		}
+		if !at || bytes.Compare(it.Key(), w.key) < 0 {
+			at = it.SeekGE(w.key)
+		}
+		if !at || !bytes.Equal(it.Key(), w.key) {
+			continue
+		}
+		if *w.found, err = decodeFound(it.Value()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// manySteps is how many keys are passed by one after the other: a jump takes as long.
+const manySteps = 64
 
 // KeySince is Key now, given what it answered before.
 func (x *Index) KeySince(k ledger.Key, found ledger.Found, asOf Version) (ledger.Found, error) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/talenttrust/auditledger/ledger"
 )
@@ -58,6 +59,8 @@ func (m *model) check(t *testing.T, x *Index) {
 	if got := x.Cursor(); int(got) != len(m.applied) {
 		t.Fatalf("cursor %d, want %d", got, len(m.applied))
 	}
+	var keys []ledger.Key
+	var want []ledger.Found
 	for c := range 8 {
 		for e := range 6 {
 			for s := range int64(41) {
@@ -66,7 +69,17 @@ func (m *model) check(t *testing.T, x *Index) {
 				if d := cmp.Diff(m.keys[k], got); d != "" || err != nil {
 					t.Fatalf("%s: %v (-want +got):\n%s", k, err, d)
 				}
+				keys, want = append(keys, k), append(want, m.keys[k])
 			}
+		}
+	}
+	rand.New(rand.NewPCG(uint64(len(m.applied)), 3)).Shuffle(len(keys), func(i, j int) {
+		keys[i], keys[j], want[i], want[j] = keys[j], keys[i], want[j], want[i]
+	})
+	for _, n := range []int{0, 1, 50, len(keys)} {
+		got, err := x.Keys(keys[:n])
+		if d := cmp.Diff(want[:n], got, cmpopts.EquateEmpty()); d != "" || err != nil {
+			t.Fatalf("%d keys at once: %v (-want +got):\n%s", n, err, d)
 		}
 	}
 	for s, want := range m.heads {
