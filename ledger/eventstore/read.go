@@ -29,12 +29,9 @@ func (s *Store) Find(ctx context.Context, keys []ledger.Key) ([]ledger.Found, er
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
-	found := make([]ledger.Found, len(keys))
-	for i, k := range keys {
-		var err error
-		if found[i], _, err = s.index.Key(k); err != nil {
-			return nil, unavailable(err)
-		}
+	found, err := s.index.Keys(keys)
+	if err != nil {
+		return nil, unavailable(err)
 	}
 	return found, nil
 }
