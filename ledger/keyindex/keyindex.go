@@ -93,6 +93,7 @@ type entry struct {
 // run is the newest part of a stream.
 type run struct {
 	head      ledger.StreamHead
+	before    int64 // highest sequence in the stream before the run
 	first     int64 // revision of positions[0]
 	positions []ledger.Position
 	entries   []int32 // of the run's accepted events, indexes into the table's
@@ -162,6 +163,7 @@ type Applied struct {
 	Position ledger.Position
 	Stream   string
 	Head     ledger.StreamHead // of Stream, after the record
+	Before   int64             // highest sequence in Stream before the record
 	Accepted bool              // the record is an accepted event: Key and Found are set
 	Key      ledger.Key
 	Found    ledger.Found
@@ -169,7 +171,7 @@ type Applied struct {
 
 // Of is a record's part of the index, given its stream's head before it.
 func Of(r *ledger.Record, before ledger.StreamHead) Applied {
-	a := Applied{Position: r.Position, Stream: r.Header.Stream, Head: before.After(r)}
+	a := Applied{Position: r.Position, Stream: r.Header.Stream, Head: before.After(r), Before: before.HighestSequence}
 	if r.Header.Type == ledger.EventAccepted {
 		a.Accepted, a.Key, a.Found = true, r.Header.Key(), ledger.FoundIn(r)
 	}
@@ -218,7 +220,7 @@ func (t *table) add(a *Applied) {
 	t.records++
 	r := t.streams[a.Stream]
 	if r == nil {
-		r = &run{first: a.Head.Revision}
+		r = &run{first: a.Head.Revision, before: a.Before}
 		t.streams[a.Stream] = r
 	}
 	r.head = a.Head
@@ -328,7 +330,10 @@ func (x *Index) KeySince(k ledger.Key, found ledger.Found, asOf Version) (ledger
 	return found, nil
 }
 
+// keyInMemory reports whether memory knows the answer: it has the key, or all that the stream has from
+// its sequence on.
 func (x *Index) keyInMemory(k ledger.Key) (ledger.Found, bool) {
+	var oldest *table
 	for _, t := range [...]*table{x.active, x.writing} {
 		if t == nil {
 			continue
@@ -336,8 +341,14 @@ func (x *Index) keyInMemory(k ledger.Key) (ledger.Found, bool) {
 		if n, ok := t.keys[k]; ok {
 			return t.entries[n].found, true
 		}
+		oldest = t
 	}
-	return ledger.Found{}, false
+	stream := k.Stream()
+	r := oldest.streams[stream]
+	if r == nil {
+		r = x.active.streams[stream]
+	}
+	return ledger.Found{}, r != nil && k.Sequence > r.before
 }
 
 // Head finds the head of a stream. asOf says how new the answer is, for HeadSince.
