@@ -30,7 +30,13 @@ func ParseHash(s string) (Hash, error) {
 }
 
 // AppendText implements [encoding.TextAppender].
-func (h Hash) AppendText(b []byte) ([]byte, error) { return hex.AppendEncode(b, h[:]), nil }
+func (h Hash) AppendText(b []byte) ([]byte, error) {
+	const digits = "0123456789abcdef" // package hex takes nearly twice as long, ten times for each event
+	for _, c := range h {
+		b = append(b, digits[c>>4], digits[c&15])
+	}
+	return b, nil
+}
 
 // MarshalText implements [encoding.TextMarshaler].
 func (h Hash) MarshalText() ([]byte, error) { return h.AppendText(nil) }
