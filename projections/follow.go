@@ -284,8 +284,6 @@ func (p *Projections) save() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.at = p.next
-	close(p.moved)
-	p.moved = make(chan struct{})
 	return nil
 }
 
@@ -392,7 +390,7 @@ func saveCursors(group []*rows, set func(key, val []byte) error) error {
 	return nil
 }
 
-// wrote shows what was written, and asks for a flush when it has become much.
+// wrote shows what was written, by rows of the group or others, and asks for a flush when it has become much.
 func (p *Projections) wrote(group []*rows) {
 	p.mu.Lock()
 	most := int64(0)
@@ -400,6 +398,7 @@ func (p *Projections) wrote(group []*rows) {
 		most = max(most, r.next.records-r.at.records)
 		r.at = r.next
 	}
+	p.wake()
 	p.mu.Unlock()
 	if p.unsaved += most; p.unsaved >= flushRecords {
 		select {
@@ -407,6 +406,12 @@ func (p *Projections) wrote(group []*rows) {
 		default:
 		}
 	}
+}
+
+// wake wakes who waits for a cursor to move. It is called with mu held.
+func (p *Projections) wake() {
+	close(p.moved)
+	p.moved = make(chan struct{})
 }
 
 // stop keeps the rows from taking in the record at which they failed, and any after it.

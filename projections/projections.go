@@ -172,7 +172,7 @@ type Projections struct {
 	mu     sync.RWMutex  // guards all below and what is in the pairs; taken after applying
 	at     tip           // of the group; changes with applying held too
 	broken bool          // the ledger cannot be followed for now
-	moved  chan struct{} // closed when a cursor moves
+	moved  chan struct{} // closed when a cursor moves, or other rows answer
 }
 
 // tip is a cursor, and how the ledger was when the record there was read.

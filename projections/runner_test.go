@@ -417,6 +417,42 @@ func TestVersion(t *testing.T) {
 	}
 }
 
+// TestMoved: whoever waits for rows is woken also where those are built on their own, while the group
+// has nothing to write, and where they take the place of others.
+func TestMoved(t *testing.T) {
+	b := newBook()
+	scribble(b, rand.New(rand.NewPCG(1, 1)), 50)
+	dir := t.TempDir()
+	p, stop := running(t, Config{Dir: dir, Reader: b}, shipped())
+	wait(t, p, b)
+	stop()
+	known := shipped()
+	known[0].version++
+	p, err := open(t.Context(), Config{Dir: dir, Reader: b, Logger: slog.New(slog.DiscardHandler)}, known)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	woken := func(what string, move func() error) {
+		t.Helper()
+		_, moved := p.reached(0)
+		if err := move(); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-moved:
+		default:
+			t.Errorf("%s: nobody was woken", what)
+		}
+	}
+	woken("rows catch up", func() error { _, err := p.catchUp(<-p.jobs, b.all()); return err })
+	anew, err := p.begin(p.sets["history"], "history")
+	if err != nil {
+		t.Fatal(err)
+	}
+	woken("rows are replaced", func() error { return p.settle(t.Context(), anew) })
+}
+
 func TestOpenErrors(t *testing.T) {
 	b := newBook()
 	scribble(b, rand.New(rand.NewPCG(1, 1)), 20)
