@@ -339,6 +339,11 @@ func (p *Projections) write(group []*rows) error {
 	if len(pending) == 0 {
 		return nil
 	}
+	for _, r := range pending { // what was not read was folded as if it were not there
+		if r.err != nil {
+			return fmt.Errorf("%w: %w", errDatabase, r.err)
+		}
+	}
 	slices.SortFunc(pending, func(x, y *rows) int { return bytes.Compare(x.prefix[:], y.prefix[:]) })
 	write := p.commit
 	if more {
