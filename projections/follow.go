@@ -259,7 +259,7 @@ func (p *Projections) advance(batch ledger.Batch) error {
 func (p *Projections) enough(group []*rows) bool {
 	size := 0
 	for _, r := range group {
-		if r.next.records-r.at.records >= p.gather {
+		if r.next.records-r.at.records+r.counts >= p.gather {
 			return true
 		}
 		size += len(r.arena)
@@ -354,6 +354,7 @@ func (p *Projections) write(group []*rows) error {
 	}
 	for _, r := range pending {
 		r.forget(more)
+		r.counts = 0
 	}
 	p.wrote(pending)
 	return nil
@@ -438,12 +439,15 @@ func (r *rows) take(recs []ledger.Record) *Failure {
 		return &Failure{recs[n].Position, err.Error()}
 	}
 	r.next = r.next.after(recs)
+	for i := range recs {
+		r.counts += int64(len(recs[i].Body.Counts))
+	}
 	return nil
 }
 
 // reset forgets what is folded and not written.
 func (r *rows) reset() {
-	r.folder, r.next = nil, r.at
+	r.folder, r.next, r.counts = nil, r.at, 0
 	r.forget(false)
 }
 

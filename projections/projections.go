@@ -144,6 +144,7 @@ type rows struct {
 	folder  folder   // what it remembers is not older than next
 	at      cursor   // of what is written
 	next    cursor   // of what is folded
+	counts  int64    // of repeats, in what is folded and not written: one record may change many rows
 	failure *Failure // it takes no more records in
 	joined  bool     // it is in the group that follows together
 	dropped bool     // its rows are gone

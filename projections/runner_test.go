@@ -417,6 +417,34 @@ func TestVersion(t *testing.T) {
 	}
 }
 
+// TestManyCounts: records with many counts of repeats are written as soon as there are many of those, for
+// each is a row; what is in memory does not grow with a ledger to which everything was sent again.
+func TestManyCounts(t *testing.T) {
+	b := newBook()
+	p, err := open(t.Context(), Config{Dir: t.TempDir(), Reader: b, Logger: slog.New(slog.DiscardHandler)}, shipped())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	p.gather = 100
+	for i := range int64(5) {
+		var counts []ledger.Count
+		for n := range int64(40) {
+			counts = append(counts, ledger.Count{Stream: ledger.ContractStream("c"), Revision: 40*i + n, Count: 1, LastSeen: 1})
+		}
+		b.add(counted(i, counts...))
+	}
+	recs := b.all()
+	for i, want := range []ledger.Position{0, 0, 0, 4, 4, 4} {
+		if err := p.advance(ledger.Batch{Records: recs[i : i+1], Head: 100, Behind: 1}); err != nil {
+			t.Fatal(err)
+		}
+		if got := p.position(); got != want {
+			t.Errorf("after %d records with 40 counts each: written up to %s, want %s", i, got, want)
+		}
+	}
+}
+
 // unread is a folder for which the database cannot be read at some point.
 type unread struct {
 	folder
