@@ -259,7 +259,7 @@ func (p *Projections) advance(batch ledger.Batch) error {
 func (p *Projections) enough(group []*rows) bool {
 	size := 0
 	for _, r := range group {
-		if r.next.records-r.at.records >= p.gather {
+		if r.next.records-r.at.records+r.counts >= p.gather {
 			return true
 		}
 		size += len(r.arena)
@@ -284,8 +284,6 @@ func (p *Projections) save() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.at = p.next
-	close(p.moved)
-	p.moved = make(chan struct{})
 	return nil
 }
 
@@ -341,6 +339,11 @@ func (p *Projections) write(group []*rows) error {
 	if len(pending) == 0 {
 		return nil
 	}
+	for _, r := range pending { // what was not read was folded as if it were not there
+		if r.err != nil {
+			return fmt.Errorf("%w: %w", errDatabase, r.err)
+		}
+	}
 	slices.SortFunc(pending, func(x, y *rows) int { return bytes.Compare(x.prefix[:], y.prefix[:]) })
 	write := p.commit
 	if more {
@@ -351,6 +354,7 @@ func (p *Projections) write(group []*rows) error {
 	}
 	for _, r := range pending {
 		r.forget(more)
+		r.counts = 0
 	}
 	p.wrote(pending)
 	return nil
@@ -392,7 +396,7 @@ func saveCursors(group []*rows, set func(key, val []byte) error) error {
 	return nil
 }
 
-// wrote shows what was written, and asks for a flush when it has become much.
+// wrote shows what was written, by rows of the group or others, and asks for a flush when it has become much.
 func (p *Projections) wrote(group []*rows) {
 	p.mu.Lock()
 	most := int64(0)
@@ -400,6 +404,7 @@ func (p *Projections) wrote(group []*rows) {
 		most = max(most, r.next.records-r.at.records)
 		r.at = r.next
 	}
+	p.wake()
 	p.mu.Unlock()
 	if p.unsaved += most; p.unsaved >= flushRecords {
 		select {
@@ -407,6 +412,12 @@ func (p *Projections) wrote(group []*rows) {
 		default:
 		}
 	}
+}
+
+// wake wakes who waits for a cursor to move. It is called with mu held.
+func (p *Projections) wake() {
+	close(p.moved)
+	p.moved = make(chan struct{})
 }
 
 // stop keeps the rows from taking in the record at which they failed, and any after it.
@@ -428,12 +439,15 @@ func (r *rows) take(recs []ledger.Record) *Failure {
 		return &Failure{recs[n].Position, err.Error()}
 	}
 	r.next = r.next.after(recs)
+	for i := range recs {
+		r.counts += int64(len(recs[i].Body.Counts))
+	}
 	return nil
 }
 
 // reset forgets what is folded and not written.
 func (r *rows) reset() {
-	r.folder, r.next = nil, r.at
+	r.folder, r.next, r.counts = nil, r.at, 0
 	r.forget(false)
 }
 

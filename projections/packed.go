@@ -29,7 +29,7 @@ const (
 
 // pack takes the changes that are stored in one row off the front, and puts the row's value into val.
 func (t *table) pack(val *row, changes []change) (key []byte, rest []change) {
-	under, n, size := t.group(&changes[0]), 1, 0
+	under, n, size := t.group(&changes[0]), 1, int(changes[0].end-changes[0].val)
 	for ; n < min(len(changes), packItems) && size < packBytes && bytes.Equal(under, t.group(&changes[n])); n++ {
 		size += int(changes[n].end - changes[n].val)
 	}
@@ -56,7 +56,7 @@ type item struct {
 
 var errPacked = errors.New("a packed row is damaged")
 
-// unpack yields the items of a packed row, oldest first.
+// unpack yields the items of a packed row, oldest first; the last one is at the key's position.
 func unpack(key, val []byte) iter.Seq2[item, error] {
 	return func(yield func(item, error) bool) {
 		if len(key) < 8 {
@@ -64,9 +64,9 @@ func unpack(key, val []byte) iter.Seq2[item, error] {
 			return
 		}
 		last := ledger.Position(number(key))
-		for f := (fields{b: val}); len(f.b) > 0; {
+		for f, more := (fields{b: val}), true; more; {
 			it := item{at: last - f.pos(), val: f.text()}
-			if f.bad {
+			if more = len(f.b) > 0; f.bad || !more && it.at != last {
 				yield(item{}, errPacked)
 				return
 			}

@@ -144,6 +144,7 @@ type rows struct {
 	folder  folder   // what it remembers is not older than next
 	at      cursor   // of what is written
 	next    cursor   // of what is folded
+	counts  int64    // of repeats, in what is folded and not written: one record may change many rows
 	failure *Failure // it takes no more records in
 	joined  bool     // it is in the group that follows together
 	dropped bool     // its rows are gone
@@ -172,7 +173,7 @@ type Projections struct {
 	mu     sync.RWMutex  // guards all below and what is in the pairs; taken after applying
 	at     tip           // of the group; changes with applying held too
 	broken bool          // the ledger cannot be followed for now
-	moved  chan struct{} // closed when a cursor moves
+	moved  chan struct{} // closed when a cursor moves, or other rows answer
 }
 
 // tip is a cursor, and how the ledger was when the record there was read.

@@ -231,6 +231,7 @@ func (p *Projections) replace(pair *pair, stays, goes *rows) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	pair.active, pair.building = stays, nil
+	p.wake()
 	return nil
 }
 

@@ -417,6 +417,133 @@ func TestVersion(t *testing.T) {
 	}
 }
 
+// TestManyCounts: records with many counts of repeats are written as soon as there are many of those, for
+// each is a row; what is in memory does not grow with a ledger to which everything was sent again.
+func TestManyCounts(t *testing.T) {
+	b := newBook()
+	p, err := open(t.Context(), Config{Dir: t.TempDir(), Reader: b, Logger: slog.New(slog.DiscardHandler)}, shipped())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	p.gather = 100
+	for i := range int64(5) {
+		var counts []ledger.Count
+		for n := range int64(40) {
+			counts = append(counts, ledger.Count{Stream: ledger.ContractStream("c"), Revision: 40*i + n, Count: 1, LastSeen: 1})
+		}
+		b.add(counted(i, counts...))
+	}
+	recs := b.all()
+	for i, want := range []ledger.Position{0, 0, 0, 4, 4, 4} {
+		if err := p.advance(ledger.Batch{Records: recs[i : i+1], Head: 100, Behind: 1}); err != nil {
+			t.Fatal(err)
+		}
+		if got := p.position(); got != want {
+			t.Errorf("after %d records with 40 counts each: written up to %s, want %s", i, got, want)
+		}
+	}
+}
+
+// unread is a folder for which the database cannot be read at some point.
+type unread struct {
+	folder
+	t               *table
+	folding, ending bool
+}
+
+func (u unread) fold(r *ledger.Record) error {
+	if u.folding {
+		u.t.fail(errors.New("damaged"))
+	}
+	return u.folder.fold(r)
+}
+
+func (u unread) finish() {
+	if u.folder.finish(); u.ending {
+		u.t.fail(errors.New("damaged"))
+	}
+}
+
+// TestUnread: what was folded without a row that could not be read is never written.
+func TestUnread(t *testing.T) {
+	b := newBook()
+	scribble(b, rand.New(rand.NewPCG(1, 1)), 50)
+	recs, head := b.all(), ledger.Position(len(b.all()))
+	for _, gather := range []int64{1, gather} {
+		for _, folding := range []bool{false, true} {
+			known := shipped()
+			whole := known[1].open
+			known[1].open = func(t *table) folder { return unread{whole(t), t, folding, !folding} }
+			p, err := open(t.Context(), Config{Dir: t.TempDir(), Reader: b, Logger: slog.New(slog.DiscardHandler)}, known)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.gather = gather
+			r, err := p.begin(p.sets["stats"], "stats")
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = p.advance(ledger.Batch{Records: recs, Head: head})
+			if !errors.Is(err, errDatabase) || p.saveGroup() == nil != folding {
+				t.Errorf("the group, gather %d, folding %v: %v", gather, folding, err)
+			}
+			p.next.position = head // as where the group is there
+			_, err = p.catchUp(r, recs)
+			if last := p.saveRows(r); !errors.Is(err, errDatabase) || !errors.Is(last, errDatabase) {
+				t.Errorf("alone, gather %d, folding %v: %v, %v", gather, folding, err, last)
+			}
+			for _, r := range []*rows{r, p.sets["stats"].active} {
+				v := r.view(p.db)
+				if err := v.scan(t.Context(), v.prefix[:], v.prefix.end(), false, func(key, _ []byte) (bool, error) {
+					return false, fmt.Errorf("row %q was written", key)
+				}); err != nil {
+					t.Errorf("gather %d, folding %v: %v", gather, folding, err)
+				}
+			}
+			if err := p.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// TestMoved: whoever waits for rows is woken also where those are built on their own, while the group
+// has nothing to write, and where they take the place of others.
+func TestMoved(t *testing.T) {
+	b := newBook()
+	scribble(b, rand.New(rand.NewPCG(1, 1)), 50)
+	dir := t.TempDir()
+	p, stop := running(t, Config{Dir: dir, Reader: b}, shipped())
+	wait(t, p, b)
+	stop()
+	known := shipped()
+	known[0].version++
+	p, err := open(t.Context(), Config{Dir: dir, Reader: b, Logger: slog.New(slog.DiscardHandler)}, known)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	woken := func(what string, move func() error) {
+		t.Helper()
+		_, moved := p.reached(0)
+		if err := move(); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-moved:
+		default:
+			t.Errorf("%s: nobody was woken", what)
+		}
+	}
+	woken("rows catch up", func() error { _, err := p.catchUp(<-p.jobs, b.all()); return err })
+	anew, err := p.begin(p.sets["history"], "history")
+	if err != nil {
+		t.Fatal(err)
+	}
+	woken("rows are replaced", func() error { return p.settle(t.Context(), anew) })
+}
+
 func TestOpenErrors(t *testing.T) {
 	b := newBook()
 	scribble(b, rand.New(rand.NewPCG(1, 1)), 20)

@@ -14,9 +14,9 @@ import (
 	"github.com/talenttrust/auditledger/ledger/keyindex"
 )
 
-// Many rows are written as tables that the database takes in whole, all at once and durably: the same
-// rows in a batch would be sorted into memory, written out from there and merged. Rows under a packed tag
-// are tables of their own, since those before and after them change and they do not.
+// Many rows are written as tables that the database takes in whole and all at once, behind what it still
+// has in memory: the same rows in a batch would be sorted into memory, written out from there and merged.
+// Rows under a packed tag are tables of their own, since those before and after them change and they do not.
 
 // tableItems is how many rows come into one table where they are by position only. Such tables are
 // written side by side.
