@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"sync/atomic"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -84,6 +85,7 @@ func newQuickString(schema *jsonschema.Schema) func(jsontext.Value) bool {
 	if schema.Pattern != nil && !ok || schema.MinLength != nil && *schema.MinLength > 1 {
 		return nil
 	}
+	matches := matcher(pattern)
 	return func(raw jsontext.Value) bool {
 		if raw.Kind() != '"' || bytes.IndexByte(raw, '\\') >= 0 {
 			return false
@@ -91,7 +93,27 @@ func newQuickString(schema *jsonschema.Schema) func(jsontext.Value) bool {
 		text := raw[1 : len(raw)-1]
 		return (schema.MinLength == nil || len(text) >= *schema.MinLength) &&
 			(schema.Enum == nil || slices.Contains(allowed, string(text))) &&
-			(pattern == nil || pattern.Match(text))
+			(pattern == nil || matches(text))
+	}
+}
+
+// shortText is how long a text may be to be remembered by a matcher.
+const shortText = 8
+
+// matcher matches a pattern, and remembers the last short text that did: a field with a pattern most often
+// holds one of few values, such as a currency.
+func matcher(pattern *regexp.Regexp) func(text []byte) bool {
+	var last atomic.Pointer[string]
+	return func(text []byte) bool {
+		if known := last.Load(); known != nil && *known == string(text) {
+			return true
+		}
+		ok := pattern.Match(text)
+		if ok && len(text) <= shortText {
+			known := string(text)
+			last.Store(&known)
+		}
+		return ok
 	}
 }
 

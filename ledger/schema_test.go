@@ -5,6 +5,7 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -400,5 +401,15 @@ func BenchmarkValidate(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// TestMatcher: what a matcher remembers answers for itself only.
+func TestMatcher(t *testing.T) {
+	matches := matcher(regexp.MustCompile(`^[A-Z]{3}$`))
+	for _, text := range []string{"EUR", "EUR", "eur", "EURO", "EU", "USD", "", "EUR", "eur"} {
+		if got, want := matches([]byte(text)), text == "EUR" || text == "USD"; got != want {
+			t.Errorf("%q: got %v, want %v", text, got, want)
+		}
 	}
 }
