@@ -366,8 +366,6 @@ func (p *Projections) commit(group []*rows) error {
 	size := 0
 	for _, r := range group {
 		size += r.size()
-	}
-	for _, r := range group {
 		for tag := range r.changes {
 			r.sort(byte(tag))
 		}

@@ -241,12 +241,17 @@ func (x *Index) Key(k ledger.Key) (found ledger.Found, asOf Version, err error) 
 	if ok {
 		return found, asOf, nil
 	}
-	v, err := x.get(keyOf(k))
-	if err != nil || v == nil {
-		return found, asOf, err
-	}
-	found, err = decodeFound(v)
+	found, err = x.storedKey(keyOf(k))
 	return found, asOf, err
+}
+
+// storedKey finds what the database has under a key.
+func (x *Index) storedKey(key []byte) (found ledger.Found, err error) {
+	v, err := x.get(key)
+	if err != nil || v == nil {
+		return found, err
+	}
+	return decodeFound(v)
 }
 
 // manyKeys is from how many keys on it is cheaper to go through the database in order than to look each one up.
@@ -268,11 +273,8 @@ func (x *Index) Keys(keys []ledger.Key) ([]ledger.Found, error) {
 		return found, x.passBy(rest)
 	}
 	for _, w := range rest {
-		v, err := x.get(w.key)
-		if err == nil && v != nil {
-			*w.found, err = decodeFound(v)
-		}
-		if err != nil {
+		var err error
+		if *w.found, err = x.storedKey(w.key); err != nil {
 			return nil, err
 		}
 	}
