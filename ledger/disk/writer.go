@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 
 	"github.com/talenttrust/auditledger/ledger"
 	"github.com/talenttrust/auditledger/ledger/keyindex"
@@ -111,6 +112,10 @@ func (s *Store) write() {
 	for c := range s.queue {
 		g.reset()
 		s.add(g, c)
+		// Goroutines that are ready to run may be about to append: they go first, so that one sync is for
+		// all of them. A sync keeps a processor from them for much of its time. With nobody ready this
+		// costs nothing.
+		runtime.Gosched()
 		for more := true; more && len(g.frames) < s.c.Group; {
 			select {
 			case next, open := <-s.queue:
