@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"path/filepath"
 	"sync/atomic"
 	"testing"
 
@@ -80,10 +79,7 @@ func onFiles(t *testing.T, b *book, files vfs.FS, gather int64) *Projections {
 		t.Fatal(err)
 	}
 	p := newProjections(Config{Dir: dir, Reader: b, Logger: slog.New(slog.DiscardHandler)}.complete(), shipped(), db)
-	p.files, p.gather = files, gather
-	if err := files.RemoveAll(filepath.Join(dir, tablesDir)); err != nil {
-		t.Fatal(err)
-	}
+	p.files, p.gather, p.tableItems = files, gather, int(1+gather/3)
 	if err := p.load(t.Context()); err != nil {
 		t.Fatal(err)
 	}

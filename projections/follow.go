@@ -262,7 +262,7 @@ func (p *Projections) enough(group []*rows) bool {
 		if r.next.records-r.at.records+r.counts >= p.gather {
 			return true
 		}
-		size += len(r.arena)
+		size += r.size()
 	}
 	return size >= gatherBytes
 }
@@ -314,19 +314,23 @@ func (p *Projections) fold(group []*rows, recs []ledger.Record) error {
 			again = true
 		}
 	}
-	if !again {
-		return nil
-	}
 	for _, r := range group {
-		r.reset()
+		if !again {
+			p.writeEarly(r)
+		} else if err := r.reset(); err != nil {
+			return fmt.Errorf("%w: %w", errDatabase, err)
+		}
 	}
-	return errAgain
+	if again {
+		return errAgain
+	}
+	return nil
 }
 
 // write writes all that follows from what is folded into the rows, and their cursors, at once. It is
 // called with applying held.
 func (p *Projections) write(group []*rows) error {
-	more := p.enough(group)
+	more := p.enough(group) || slices.ContainsFunc(group, func(r *rows) bool { return r.early != nil })
 	var pending []*rows
 	var wg sync.WaitGroup
 	for _, r := range group {
@@ -365,18 +369,19 @@ func (p *Projections) write(group []*rows) error {
 func (p *Projections) commit(group []*rows) error {
 	size := 0
 	for _, r := range group {
-		size += r.size()
-		for tag := range r.changes {
-			r.sort(byte(tag))
+		for tag := range r.lots {
+			l := &r.lots[tag]
+			l.sort()
+			size += len(l.arena) + 8*len(l.list)
 		}
 	}
-	b := p.db.NewBatchWithSize(size)
+	b := p.db.NewBatchWithSize(size + 64*len(group))
 	set := func(key, val []byte) error { return b.Set(key, val, nil) }
 	remove := func(key []byte) error { return b.Delete(key, nil) }
 	err := saveCursors(group, set)
 	for _, r := range group {
-		for tag := range r.changes {
-			err = cmp.Or(err, r.emit(byte(tag), r.changes[tag], set, remove))
+		for tag := range r.lots {
+			err = cmp.Or(err, r.lots[tag].emit(set, remove))
 		}
 	}
 	if err == nil {
@@ -444,9 +449,10 @@ func (r *rows) take(recs []ledger.Record) *Failure {
 }
 
 // reset forgets what is folded and not written.
-func (r *rows) reset() {
+func (r *rows) reset() error {
 	r.folder, r.next, r.counts = nil, r.at, 0
 	r.forget(false)
+	return r.dropEarly()
 }
 
 // due leaves out what was taken in before, and what must not be.

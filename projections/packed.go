@@ -28,25 +28,22 @@ const (
 )
 
 // pack takes the changes that are stored in one row off the front, and puts the row's value into val.
-func (t *table) pack(val *row, changes []change) (key []byte, rest []change) {
-	under, n, size := t.group(&changes[0]), 1, int(changes[0].end-changes[0].val)
-	for ; n < min(len(changes), packItems) && size < packBytes && bytes.Equal(under, t.group(&changes[n])); n++ {
+func (l *lot) pack(val *row, changes []change) (key []byte, rest []change) {
+	under, n, size := l.under(&changes[0]), 1, int(changes[0].end-changes[0].val)
+	for ; n < min(len(changes), packItems) && size < packBytes && bytes.Equal(under, l.under(&changes[n])); n++ {
 		size += int(changes[n].end - changes[n].val)
 	}
-	key = t.keyOfChange(&changes[n-1])
+	key = l.key(&changes[n-1])
 	last := number(key)
 	*val = (*val)[:0]
 	for i := range changes[:n] {
 		c := &changes[i]
-		*val = binary.AppendUvarint(*val, last-number(t.keyOfChange(c)))
+		*val = binary.AppendUvarint(*val, last-number(l.key(c)))
 		*val = binary.AppendUvarint(*val, uint64(c.end-c.val))
-		*val = append(*val, t.arena[c.val:c.end]...)
+		*val = append(*val, l.arena[c.val:c.end]...)
 	}
 	return key, changes[n:]
 }
-
-// group is the part of a change's key before its position.
-func (t *table) group(c *change) []byte { return t.arena[c.key : c.val-8] }
 
 // item is one of those in a packed row.
 type item struct {

@@ -34,8 +34,9 @@ func TestItems(t *testing.T) {
 				tab.put(tab.keyOf('h', name, uint64(at)), val)
 			}
 			b := db.NewBatch()
-			tab.sort('h')
-			if err := tab.emit('h', tab.changes['h'], func(k, v []byte) error { return b.Set(k, v, nil) }, nil); err != nil {
+			l := &tab.lots['h']
+			l.sort()
+			if err := l.emit(func(k, v []byte) error { return b.Set(k, v, nil) }, nil); err != nil {
 				t.Fatal(err)
 			}
 			tab.forget(true)
@@ -110,7 +111,8 @@ func TestDamagedItems(t *testing.T) {
 		tab.put(tab.keyOf('h', "c", at), bytes.Repeat([]byte{'x'}, int(at)))
 	}
 	var val row
-	key, rest := tab.pack(&val, tab.changes['h'])
+	l := &tab.lots['h']
+	key, rest := l.pack(&val, l.list)
 	if len(rest) != 0 {
 		t.Fatal(len(rest), "items are left")
 	}
@@ -159,9 +161,10 @@ func TestSort(t *testing.T) {
 				}
 				tab.put(key, fmt.Append(nil, i))
 			}
-			want := slices.Clone(tab.changes['k'])
-			slices.SortStableFunc(want, func(x, y change) int { return bytes.Compare(tab.keyOfChange(&x), tab.keyOfChange(&y)) })
-			if tab.sort('k'); !slices.Equal(tab.changes['k'], want) {
+			l := &tab.lots['k']
+			want := slices.Clone(l.list)
+			slices.SortStableFunc(want, func(x, y change) int { return bytes.Compare(l.key(&x), l.key(&y)) })
+			if l.sort(); !slices.Equal(l.list, want) {
 				t.Errorf("%d changes, %d shared: not in order", n, shared)
 			}
 		}

@@ -144,6 +144,7 @@ type rows struct {
 	folder  folder   // what it remembers is not older than next
 	at      cursor   // of what is written
 	next    cursor   // of what is folded
+	early   *tables  // of some of what is folded, begun before the rest; nil: none
 	counts  int64    // of repeats, in what is folded and not written: one record may change many rows
 	failure *Failure // it takes no more records in
 	joined  bool     // it is in the group that follows together
@@ -152,21 +153,24 @@ type rows struct {
 
 // Projections follow a ledger. Run must be running for them to do so.
 type Projections struct {
-	c        Config
-	db       *pebble.DB
-	files    vfs.FS // of the database
-	gather   int64  // see there
-	ledgerID string
-	first    ledger.Position // of the ledger; 1 where positions count records
-	known    []projection
+	c          Config
+	db         *pebble.DB
+	files      vfs.FS // of the database
+	gather     int64  // see there
+	tableItems int    // see there
+	ledgerID   string
+	first      ledger.Position // of the ledger; 1 where positions count records
+	known      []projection
 
 	sets map[string]*pair
 
+	spare sync.Pool     // of lots that were written
 	jobs  chan *rows    // to be brought up to the others
 	flush chan struct{} // many records were taken in
 
-	applying sync.Mutex // held while rows change; guards the next three
+	applying sync.Mutex // held while rows change; guards the next four
 	unsaved  int64      // records since the last flush
+	begun    int64      // tables, so that each has a name of its own
 	group    []*rows    // follow together
 	next     tip        // up to which records are folded into the group
 
@@ -204,7 +208,7 @@ func open(ctx context.Context, c Config, known []projection) (*Projections, erro
 		return nil, fmt.Errorf("projections: %w", err)
 	}
 	p := newProjections(c, known, db)
-	if err := errors.Join(p.files.RemoveAll(filepath.Join(c.Dir, tablesDir)), p.load(ctx)); err != nil {
+	if err := p.load(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("projections in %s: %w", c.Dir, err), db.Close())
 	}
 	return p, nil
@@ -226,13 +230,17 @@ func (c Config) complete() Config {
 
 func newProjections(c Config, known []projection, db *pebble.DB) *Projections {
 	return &Projections{
-		c: c, known: known, db: db, files: keyindex.Files, gather: gather, jobs: make(chan *rows, 4*len(known)), flush: make(chan struct{}, 1),
+		c: c, known: known, db: db, files: keyindex.Files, gather: gather, tableItems: tableItems, jobs: make(chan *rows, 4*len(known)), flush: make(chan struct{}, 1),
 		sets: map[string]*pair{}, moved: make(chan struct{}),
 	}
 }
 
 // load reads what is there of each projection and makes what is not.
 func (p *Projections) load(ctx context.Context) error {
+	dir := filepath.Join(p.c.Dir, tablesDir)
+	if err := errors.Join(p.files.RemoveAll(dir), p.files.MkdirAll(dir, 0o700)); err != nil {
+		return err
+	}
 	first, err := ledger.First(ctx, p.c.Reader)
 	if err != nil {
 		return err

@@ -54,7 +54,7 @@ func anyLedger(t *testing.T, seed uint64) {
 	scribble(b, rnd, rnd.IntN(30))
 	recs := b.all()
 	p := newProjections(Config{Reader: b, Logger: slog.New(slog.DiscardHandler)}.complete(), shipped(), db)
-	p.files, p.gather = files, int64(1+rnd.IntN(30))
+	p.files, p.gather, p.tableItems = files, int64(1+rnd.IntN(30)), 1+rnd.IntN(15)
 	if err := p.load(t.Context()); err != nil {
 		t.Fatal(err)
 	}

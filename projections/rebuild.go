@@ -227,6 +227,9 @@ func (p *Projections) replace(pair *pair, stays, goes *rows) error {
 	}
 	p.group = without(p.group, goes)
 	goes.dropped = true
+	if err := goes.dropEarly(); err != nil {
+		return fmt.Errorf("%w: %w", errDatabase, err)
+	}
 	p.unsaved++
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -2,13 +2,11 @@ package projections
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"iter"
-	"slices"
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -159,19 +157,12 @@ func (l *looker) close() error { return errors.Join(l.it.Error(), l.it.Close()) 
 // table is a generation of rows that is being written. It belongs to one goroutine at a time.
 type table struct {
 	prefix
-	packed  string // tags of the rows that are stored packed
-	db      *pebble.DB
-	err     error         // of the database, the first one: no record is to blame
-	key     []byte        // scratch
-	val     row           // scratch
-	arena   []byte        // keys and values of what is not yet written
-	changes [256][]change // by tag
-}
-
-// change is a row to be written: where in the arena its key begins and ends, and its value ends.
-type change struct {
-	key, val, end uint32
-	gone          bool // the row is to be deleted
+	packed string // tags of the rows that are stored packed
+	db     *pebble.DB
+	err    error    // of the database, the first one: no record is to blame
+	key    []byte   // scratch
+	val    row      // scratch
+	lots   [256]lot // what is not yet written, by tag
 }
 
 // view reads what is written of the table.
@@ -214,13 +205,12 @@ func (t *table) put(key, val []byte) { t.change(key, val, false) }
 func (t *table) delete(key []byte) { t.change(key, nil, true) }
 
 func (t *table) change(key, val []byte, gone bool) {
-	c := change{key: uint32(len(t.arena)), gone: gone}
-	t.arena = append(t.arena, key...)
-	c.val = uint32(len(t.arena))
-	t.arena = append(t.arena, val...)
-	c.end = uint32(len(t.arena))
 	tag := key[len(t.prefix)]
-	t.changes[tag] = append(t.changes[tag], c)
+	l := &t.lots[tag]
+	if len(l.list) == 0 {
+		l.packed = strings.IndexByte(t.packed, tag) >= 0
+	}
+	l.add(key, val, gone)
 }
 
 // putAll puts and deletes what the batch does.
@@ -238,149 +228,17 @@ func (t *table) putAll(b *pebble.Batch) {
 	}
 }
 
-// size is about how large a batch with the changes becomes.
-func (t *table) size() int {
-	n := len(t.arena) + 64
-	for _, changes := range t.changes {
-		n += 8 * len(changes)
+// size is how many bytes the changes are.
+func (t *table) size() (n int) {
+	for i := range t.lots {
+		n += len(t.lots[i].arena)
 	}
 	return n
 }
-
-// manyChanges is from how many changes on they are sorted by the bytes of their keys, not by comparing them.
-const manyChanges = 1024
-
-// sort puts the changes under a tag in the order of their keys, those of one key by age.
-func (t *table) sort(tag byte) {
-	changes := &t.changes[tag]
-	switch {
-	case slices.IsSortedFunc(*changes, t.compare):
-	case len(*changes) < manyChanges:
-		slices.SortFunc(*changes, t.compare)
-	default:
-		t.sortByBytes(changes)
-	}
-}
-
-// spot is where a change is, and the part of its key that it is sorted by.
-type spot struct {
-	lead [16]byte
-	at   uint32
-}
-
-// sortByBytes sorts by the sixteen bytes behind what all keys begin with, from the last to the first,
-// keeping the order of before among equals. What that leaves equal is then compared.
-func (t *table) sortByBytes(changes *[]change) {
-	before := *changes
-	from, to := make([]spot, len(before)), make([]spot, len(before))
-	shared := t.shared(before)
-	var counts [len(spot{}.lead)][256]uint32
-	for i := range before {
-		s := &from[i]
-		s.at = uint32(i)
-		copy(s.lead[:], t.keyOfChange(&before[i])[shared:])
-		for n, b := range s.lead {
-			counts[n][b]++
-		}
-	}
-	for n := len(counts) - 1; n >= 0; n-- {
-		count := &counts[n]
-		if count[from[0].lead[n]] == uint32(len(from)) {
-			continue // the same in all
-		}
-		sum := uint32(0)
-		for b, c := range count {
-			count[b], sum = sum, sum+c
-		}
-		for i := range from {
-			next := &count[from[i].lead[n]]
-			to[*next] = from[i]
-			*next++
-		}
-		from, to = to, from
-	}
-	sorted := make([]change, len(before), cap(before))
-	for i, s := range from {
-		sorted[i] = before[s.at]
-	}
-	for i, j := 0, 1; i < len(from); i, j = j, j+1 {
-		for j < len(from) && from[i].lead == from[j].lead {
-			j++
-		}
-		if same := sorted[i:j]; !slices.IsSortedFunc(same, t.compare) {
-			slices.SortFunc(same, t.compare)
-		}
-	}
-	*changes = sorted
-}
-
-func (t *table) compare(x, y change) int {
-	return cmp.Or(bytes.Compare(t.keyOfChange(&x), t.keyOfChange(&y)), cmp.Compare(x.key, y.key))
-}
-
-// shared is how many bytes all keys begin with.
-func (t *table) shared(changes []change) int {
-	first := t.keyOfChange(&changes[0])
-	n := len(first)
-	for i := range changes {
-		key := t.keyOfChange(&changes[i])
-		n = min(n, len(key))
-		for j := range n {
-			if key[j] != first[j] {
-				n = j
-				break
-			}
-		}
-	}
-	return n
-}
-
-func (t *table) isPacked(tag byte) bool { return strings.IndexByte(t.packed, tag) >= 0 }
-
-// emit hands out the rows to be written and deleted by changes under a tag, which are sorted.
-func (t *table) emit(tag byte, changes []change, set func(key, val []byte) error, remove func(key []byte) error) error {
-	if t.isPacked(tag) {
-		var key []byte
-		for val := (row{}); len(changes) > 0; {
-			key, changes = t.pack(&val, changes)
-			if err := set(key, val); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	for i := range changes {
-		c := &changes[i]
-		key := t.keyOfChange(c)
-		if i+1 < len(changes) && bytes.Equal(key, t.keyOfChange(&changes[i+1])) {
-			continue // what comes last holds
-		}
-		var err error
-		if c.gone {
-			err = remove(key)
-		} else {
-			err = set(key, t.arena[c.val:c.end])
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (t *table) keyOfChange(c *change) []byte { return t.arena[c.key:c.val] }
-
-// keptBytes is how much room for changes is kept where few follow.
-const keptBytes = 4 << 20
 
 func (t *table) forget(more bool) {
-	if !more && cap(t.arena) > keptBytes {
-		t.arena, t.changes = nil, [256][]change{}
-		return
-	}
-	t.arena = t.arena[:0]
-	for tag := range t.changes {
-		t.changes[tag] = t.changes[tag][:0]
+	for i := range t.lots {
+		t.lots[i].forget(more)
 	}
 }
 

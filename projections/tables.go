@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 
 	"github.com/cockroachdb/pebble/v2/sstable"
@@ -17,92 +17,129 @@ import (
 // Many rows are written as tables that the database takes in whole and all at once, behind what it still
 // has in memory: the same rows in a batch would be sorted into memory, written out from there and merged.
 // Rows under a packed tag are tables of their own, since those before and after them change and they do not.
+// Rows that are by position only are final as soon as they are folded: where there are enough for a table
+// it is written at once, while more is folded, and taken in with the others.
 
-// tableItems is how many rows come into one table where they are by position only. Such tables are
-// written side by side.
-const tableItems = 32_768
+const (
+	// tablesDir is where tables are written before the database takes them in. What a kill leaves there is
+	// part of nothing.
+	tablesDir = "tables"
+	// tableItems is from how many rows on, of those that are final, they become a table.
+	tableItems = 32_768
+)
 
-// section is what comes into one table, in the order of the keys.
-type section struct {
-	lasting bool // its rows lie behind all that are there
-	parts   []part
+// tables are some that are being written, side by side.
+type tables struct {
+	p     *Projections
+	paths []string
+	g     errgroup.Group
 }
 
-// part is rows under one tag: some that are sorted, or all.
-type part struct {
-	r    *rows
-	tag  byte
-	some []change
+// add begins to write a table. write puts its rows in the order of their keys; lasting is as in
+// keyindex.WriteTable. It is called with applying held.
+func (t *tables) add(lasting bool, write func(*sstable.Writer) error) {
+	path := filepath.Join(t.p.c.Dir, tablesDir, strconv.FormatInt(t.p.begun, 10)+".sst")
+	t.p.begun++
+	t.paths = append(t.paths, path)
+	t.g.Go(func() error { return keyindex.WriteTable(t.p.files, path, lasting, write) })
 }
 
-func (s *section) write(w *sstable.Writer) error {
-	for _, p := range s.parts {
-		if p.some == nil {
-			p.r.sort(p.tag)
-			p.some = p.r.changes[p.tag]
-		}
-		if err := p.r.emit(p.tag, p.some, w.Set, w.Delete); err != nil {
-			return err
+// remove waits for the tables and removes those that are still there.
+func (t *tables) remove() (err error) {
+	_ = t.g.Wait()
+	for _, path := range t.paths {
+		if gone := t.p.files.Remove(path); gone != nil && !errors.Is(gone, os.ErrNotExist) {
+			err = errors.Join(err, gone)
 		}
 	}
-	return nil
+	return err
 }
 
-// sections divides what is to be written into tables, in the order of the keys.
-func sections(group []*rows) (all []section) {
-	var mixed section
+// writeEarly begins to write those of the folded rows that are final, where they are enough for a table.
+// It is called with applying held.
+func (p *Projections) writeEarly(r *rows) {
+	for tag := range r.lots {
+		l := &r.lots[tag]
+		if len(l.list) < p.tableItems || !l.lasting() {
+			continue
+		}
+		full := *l
+		*l, _ = p.spare.Get().(lot)
+		if r.early == nil {
+			r.early = &tables{p: p}
+		}
+		r.early.add(true, func(w *sstable.Writer) error {
+			err := full.emit(w.Set, w.Delete)
+			full.forget(true)
+			p.spare.Put(full)
+			return err
+		})
+	}
+}
+
+// dropEarly throws away what writeEarly began.
+func (r *rows) dropEarly() error {
+	if r.early == nil {
+		return nil
+	}
+	err := r.early.remove()
+	r.early = nil
+	return err
+}
+
+// ingest writes the changes of the rows, and their cursors, as tables and has the database take them in.
+func (p *Projections) ingest(group []*rows) (err error) {
+	late := &tables{p: p}
+	defer func() { err = errors.Join(err, late.remove()) }()
+	late.add(false, func(w *sstable.Writer) error { return saveCursors(group, w.Set) })
+	for _, lots := range inTables(group) {
+		late.add(lots[0].lasting(), func(w *sstable.Writer) error {
+			for _, l := range lots {
+				l.sort()
+				if err := l.emit(w.Set, w.Delete); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	paths := late.paths
+	err = late.g.Wait()
+	for _, r := range group {
+		if r.early != nil {
+			paths = append(paths, r.early.paths...)
+			err = errors.Join(err, r.early.g.Wait())
+			r.early = nil
+		}
+	}
+	late.paths = paths // to be removed
+	if err != nil {
+		return fmt.Errorf("write tables: %w", err)
+	}
+	return p.db.Ingest(context.Background(), paths) // to its end: it is all or nothing
+}
+
+// inTables divides what is to be written into tables, in the order of the keys.
+func inTables(group []*rows) (all [][]*lot) {
+	var mixed []*lot
 	end := func() {
-		if len(mixed.parts) > 0 {
+		if len(mixed) > 0 {
 			all = append(all, mixed)
 		}
-		mixed = section{}
+		mixed = nil
 	}
 	for _, r := range group {
-		for i, changes := range r.changes {
-			switch tag := byte(i); {
-			case len(changes) == 0:
-			case !r.isPacked(tag):
-				mixed.parts = append(mixed.parts, part{r: r, tag: tag})
-			case len(r.group(&changes[0])) == len(r.prefix)+1: // by position only
+		for tag := range r.lots {
+			switch l := &r.lots[tag]; {
+			case len(l.list) == 0:
+			case l.packed:
 				end()
-				r.sort(tag)
-				for some := range slices.Chunk(r.changes[tag], tableItems) {
-					all = append(all, section{true, []part{{r, tag, some}}})
-				}
+				all = append(all, []*lot{l})
 			default:
-				end()
-				all = append(all, section{parts: []part{{r: r, tag: tag}}})
+				mixed = append(mixed, l)
 			}
 		}
 	}
 	end()
 	return all
 }
-
-// ingest writes the changes of the rows, and their cursors, as tables and has the database take them in.
-func (p *Projections) ingest(group []*rows) (err error) {
-	dir := filepath.Join(p.c.Dir, tablesDir)
-	defer func() { err = errors.Join(err, p.files.RemoveAll(dir)) }()
-	if err := p.files.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	var g errgroup.Group
-	var paths []string
-	table := func(lasting bool, write func(*sstable.Writer) error) {
-		path := filepath.Join(dir, strconv.Itoa(len(paths))+".sst")
-		paths = append(paths, path)
-		g.Go(func() error { return keyindex.WriteTable(p.files, path, lasting, write) })
-	}
-	table(false, func(w *sstable.Writer) error { return saveCursors(group, w.Set) })
-	for _, s := range sections(group) {
-		table(s.lasting, s.write)
-	}
-	if err := g.Wait(); err != nil {
-		return fmt.Errorf("write tables: %w", err)
-	}
-	return p.db.Ingest(context.Background(), paths) // to its end: it is all or nothing
-}
-
-// tablesDir is where tables are written before the database takes them in. What a kill leaves there is
-// part of nothing.
-const tablesDir = "tables"
