@@ -336,7 +336,7 @@ func (p *Projections) write(group []*rows) error {
 	for _, r := range group {
 		if r.next != r.at {
 			pending = append(pending, r)
-			wg.Go(r.folder.finish)
+			wg.Go(r.finish)
 		}
 	}
 	wg.Wait()
@@ -369,9 +369,7 @@ func (p *Projections) write(group []*rows) error {
 func (p *Projections) commit(group []*rows) error {
 	size := 0
 	for _, r := range group {
-		for tag := range r.lots {
-			l := &r.lots[tag]
-			l.sort()
+		for _, l := range r.lots {
 			size += len(l.arena) + 8*len(l.list)
 		}
 	}
@@ -446,6 +444,14 @@ func (r *rows) take(recs []ledger.Record) *Failure {
 		r.counts += int64(len(recs[i].Body.Counts))
 	}
 	return nil
+}
+
+// finish makes all changes that follow from what is folded, in the order of their keys.
+func (r *rows) finish() {
+	r.folder.finish()
+	for tag := range r.lots {
+		r.lots[tag].sort()
+	}
 }
 
 // reset forgets what is folded and not written.

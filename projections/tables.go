@@ -1,11 +1,13 @@
 package projections
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"github.com/cockroachdb/pebble/v2/sstable"
@@ -24,7 +26,7 @@ const (
 	// tablesDir is where tables are written before the database takes them in. What a kill leaves there is
 	// part of nothing.
 	tablesDir = "tables"
-	// tableItems is from how many rows on, of those that are final, they become a table.
+	// tableItems is how many items come into one table, and from how many on those that are final do.
 	tableItems = 32_768
 )
 
@@ -93,14 +95,11 @@ func (p *Projections) ingest(group []*rows) (err error) {
 	defer func() { err = errors.Join(err, late.remove()) }()
 	late.add(false, func(w *sstable.Writer) error { return saveCursors(group, w.Set) })
 	for _, lots := range inTables(group) {
-		late.add(lots[0].lasting(), func(w *sstable.Writer) error {
+		late.add(lots[0].lasting(), func(w *sstable.Writer) (err error) {
 			for _, l := range lots {
-				l.sort()
-				if err := l.emit(w.Set, w.Delete); err != nil {
-					return err
-				}
+				err = cmp.Or(err, l.emit(w.Set, w.Delete))
 			}
-			return nil
+			return err
 		})
 	}
 	paths := late.paths
@@ -120,8 +119,8 @@ func (p *Projections) ingest(group []*rows) (err error) {
 }
 
 // inTables divides what is to be written into tables, in the order of the keys.
-func inTables(group []*rows) (all [][]*lot) {
-	var mixed []*lot
+func inTables(group []*rows) (all [][]lot) {
+	var mixed []lot
 	end := func() {
 		if len(mixed) > 0 {
 			all = append(all, mixed)
@@ -129,12 +128,14 @@ func inTables(group []*rows) (all [][]*lot) {
 		mixed = nil
 	}
 	for _, r := range group {
-		for tag := range r.lots {
-			switch l := &r.lots[tag]; {
+		for _, l := range r.lots {
+			switch {
 			case len(l.list) == 0:
 			case l.packed:
 				end()
-				all = append(all, []*lot{l})
+				for some := range slices.Chunk(l.list, tableItems) {
+					all = append(all, []lot{{l.packed, l.arena, some}})
+				}
 			default:
 				mixed = append(mixed, l)
 			}
