@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -49,9 +50,10 @@ type findings struct {
 	t        *table
 	counters counters
 	rows     contractRows[*sequences]
+	reuses   map[reusedSequence]*reuse // of the records at hand
 
-	// ranges holds the rows of gaps and reused sequences that the records at hand change, readable
-	// together with what is stored; nil when there are none.
+	// ranges holds the rows of gaps that the records at hand change, readable together with what is
+	// stored; nil when there are none.
 	ranges *pebble.Batch
 }
 
@@ -77,7 +79,7 @@ type sequences struct {
 const fewGaps = 32
 
 func newFindings(t *table) folder {
-	return &findings{t: t, counters: newCounters(t), rows: newContractRows(t, tagSequences, newSequences)}
+	return &findings{t: t, counters: newCounters(t), rows: newContractRows(t, tagSequences, newSequences), reuses: map[reusedSequence]*reuse{}}
 }
 
 func (f *findings) fold(r *ledger.Record) error {
@@ -144,8 +146,12 @@ func (f *findings) sequence(s *sequences, r *ledger.Record) error {
 func (f *findings) between(s *sequences, r *ledger.Record) error {
 	seq, at := r.Header.Sequence, r.Position
 	g, ok, err := f.gapAround(s, seq)
-	if err != nil || !ok {
-		return errors.Join(err, f.reused(s, seq, at))
+	if err != nil {
+		return err
+	}
+	if !ok {
+		f.reused(s, seq, at)
+		return nil
 	}
 	f.drop(s, g)
 	f.gap(s, g.from, seq-1, g.before, at)
@@ -302,26 +308,53 @@ type reuse struct {
 	first, last ledger.Position
 }
 
-func (f *findings) reused(s *sequences, seq int64, at ledger.Position) error {
-	key := f.key(s, kindReused, seq, 0)
-	val, err := get(f.writable(), key)
-	if err != nil {
-		f.t.fail(err)
-		return err
+// reusedSequence is one of a contract.
+type reusedSequence struct {
+	s   *sequences
+	seq int64
+}
+
+func (f *findings) reused(s *sequences, seq int64, at ledger.Position) {
+	u := f.reuses[reusedSequence{s, seq}]
+	if u == nil {
+		u = &reuse{first: at}
+		f.reuses[reusedSequence{s, seq}] = u
 	}
-	u := reuse{first: at}
-	if val == nil {
-		s.found++
-		f.total(kindReused, 1)
-	} else if u, err = decodeReuse(val); err != nil {
-		return err
+	u.count, u.last = u.count+1, at
+}
+
+// writeReuses adds what the records at hand reused to what was reused before them.
+func (f *findings) writeReuses() {
+	order := slices.SortedFunc(maps.Keys(f.reuses), func(a, b reusedSequence) int {
+		return cmp.Or(cmp.Compare(a.s.id, b.s.id), cmp.Compare(a.seq, b.seq))
+	})
+	key := func(of reusedSequence) []byte { return f.key(of.s, kindReused, of.seq, 0) }
+	before := map[reusedSequence]bool{}
+	f.t.getAll(func(yield func([]byte, func([]byte) error) bool) {
+		for _, of := range order {
+			if !yield(key(of), func(val []byte) error {
+				old, err := decodeReuse(val)
+				u := f.reuses[of]
+				u.count, u.first, before[of] = u.count+old.count, old.first, true
+				return err
+			}) {
+				return
+			}
+		}
+	}, len(order))
+	for _, of := range order {
+		if !before[of] {
+			of.s.found++
+			f.total(kindReused, 1)
+		}
+		u := f.reuses[of]
+		f.t.val = f.t.val[:0]
+		f.t.val.num(u.count)
+		f.t.val.pos(u.first)
+		f.t.val.pos(u.last)
+		f.t.put(key(of), f.t.val)
 	}
-	now := row{}
-	now.num(u.count + 1)
-	now.pos(u.first)
-	now.pos(at)
-	f.t.fail(f.writable().Set(key, now, nil))
-	return nil
+	clear(f.reuses)
 }
 
 func decodeReuse(val []byte) (reuse, error) {
@@ -372,6 +405,7 @@ func newSequences(id string) *sequences {
 }
 
 func (f *findings) finish() {
+	f.writeReuses()
 	f.rows.finish(func(s *sequences) {
 		if s.few {
 			f.writeList(s)

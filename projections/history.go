@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/talenttrust/auditledger/ledger"
 )
@@ -179,7 +180,7 @@ func appendEntry(b *row, r *ledger.Record, ordinal int64) (n int) {
 	b.num(h.RecordedAt)
 	n = len(*b)
 	b.text(h.ContractID)
-	if h.Stream == ledger.ContractStream(h.ContractID) {
+	if id, ok := strings.CutPrefix(h.Stream, ledger.ContractStream("")); ok && id == h.ContractID {
 		b.text("")
 	} else {
 		b.text(h.Stream)
