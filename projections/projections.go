@@ -164,7 +164,6 @@ type Projections struct {
 
 	sets map[string]*pair
 
-	spare sync.Pool     // of lots that were written
 	jobs  chan *rows    // to be brought up to the others
 	flush chan struct{} // many records were taken in
 

@@ -66,16 +66,11 @@ func (p *Projections) writeEarly(r *rows) {
 			continue
 		}
 		full := *l
-		*l, _ = p.spare.Get().(lot)
+		*l = lot{arena: make([]byte, 0, cap(full.arena)), list: make([]change, 0, cap(full.list))} // for as many again
 		if r.early == nil {
 			r.early = &tables{p: p}
 		}
-		r.early.add(true, func(w *sstable.Writer) error {
-			err := full.emit(w.Set, w.Delete)
-			full.forget(true)
-			p.spare.Put(full)
-			return err
-		})
+		r.early.add(true, func(w *sstable.Writer) error { return full.emit(w.Set, w.Delete) })
 	}
 }
 
