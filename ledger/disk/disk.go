@@ -101,9 +101,6 @@ func (c *Config) defaults() error {
 	if c.Fatal == nil {
 		c.Fatal = func(error) {}
 	}
-	if c.Sync == nil {
-		c.Sync = func(f *os.File) error { return unix.Fdatasync(int(f.Fd())) }
-	}
 	if c.Write == nil {
 		c.Write = func(f *os.File, b []byte, at int64) (int, error) { return f.WriteAt(b, at) }
 	}
@@ -124,6 +121,7 @@ func freeBytes(dir string) (uint64, error) {
 // Store is a ledger.Store in a folder. One goroutine, the writer, owns the end of the log.
 type Store struct {
 	c     Config
+	sync  *syncer // where c.Sync is its; nil: not
 	lock  *os.File
 	log   *segments
 	index *keyindex.Index
@@ -161,7 +159,14 @@ func Open(c Config) (*Store, error) {
 			return nil, fmt.Errorf("data folder: %w", err)
 		}
 	}
-	s := &Store{c: c, queue: make(chan *call, c.Queue), written: make(chan struct{}), moved: make(chan struct{})}
+	s := &Store{queue: make(chan *call, c.Queue), written: make(chan struct{}), moved: make(chan struct{})}
+	if c.Sync == nil {
+		c.Sync = fdatasync
+		if with, err := newSyncer(); err == nil {
+			s.sync, c.Sync = with, with.sync
+		}
+	}
+	s.c = c
 	if err := s.open(); err != nil {
 		return nil, errors.Join(err, s.release())
 	}
@@ -250,6 +255,9 @@ func (s *Store) release() error {
 	}
 	if s.log != nil {
 		errs = append(errs, s.log.close())
+	}
+	if s.sync != nil {
+		errs = append(errs, s.sync.close())
 	}
 	if s.lock != nil {
 		errs = append(errs, s.lock.Close())

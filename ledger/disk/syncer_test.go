@@ -1,0 +1,49 @@
+package disk
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestSyncer: files are synced, what cannot be is told as fdatasync tells it, and a syncer without a kernel
+// behind it does as much.
+func TestSyncer(t *testing.T) {
+	s, err := newSyncer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Create(filepath.Join(t.TempDir(), "file"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	check := func(when string) {
+		t.Helper()
+		for range 100 {
+			if _, err := f.WriteString("some bytes"); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.sync(f); err != nil {
+				t.Error(when, err)
+			}
+		}
+		if err := s.sync(w); !errors.Is(err, unix.EINVAL) {
+			t.Errorf("%s: a pipe was synced: %v", when, err)
+		}
+	}
+	check("with the kernel")
+	if err := s.destroy(); err != nil {
+		t.Fatal(err)
+	}
+	check("without")
+}
