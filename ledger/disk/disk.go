@@ -25,7 +25,8 @@
 // # Guarantees
 //
 // Records are appended in groups: the frames of all waiting entries, then a commit frame, one write,
-// one fdatasync, and only then the answers. A group is in the ledger when its commit frame is. A sealed
+// one fdatasync, and only then the answers. Meanwhile the next group is made up; it is written when
+// the one before is on disk. A group is in the ledger when its commit frame is. A sealed
 // segment is never written again; the next one is created and its name synced before it is used.
 //
 // # Failure
@@ -44,6 +45,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -127,6 +129,7 @@ type Store struct {
 	index *keyindex.Index
 
 	queue   chan *call
+	waiting atomic.Int64 // calls that are not yet written
 	closing sync.RWMutex // held for reading while a call is put into queue; guards closed
 	closed  bool
 	written chan struct{} // closed when the writer has ended

@@ -181,6 +181,124 @@ func TestSyncFails(t *testing.T) {
 	}
 }
 
+// TestStagedOnFailedSync: what came in while a sync was going on and then failed is stored no more than what
+// was synced, and a repeat of that is told no more of it.
+func TestStagedOnFailedSync(t *testing.T) {
+	var holding atomic.Bool
+	entered, hold := make(chan struct{}), make(chan struct{})
+	dir := t.TempDir()
+	s := mustOpen(t, disk.Config{Dir: dir, Logger: quiet(), Sync: func(f *os.File) error {
+		if holding.Load() {
+			entered <- struct{}{}
+			<-hold
+			return syscall.EIO
+		}
+		return f.Sync()
+	}})
+	appendEvents(t, s, 0, 3)
+	holding.Store(true)
+	var wg sync.WaitGroup
+	send := func(want error, events ...int) {
+		var entries []*ledger.Entry
+		for _, n := range events {
+			entries = append(entries, event(n))
+		}
+		wg.Go(func() {
+			if o, err := s.Append(context.Background(), entries); !errors.Is(err, want) {
+				t.Errorf("events %v: %+v, %v, want %v", events, o, err, want)
+			}
+		})
+	}
+	send(ledger.ErrUnknown, 3)
+	<-entered
+	send(ledger.ErrUnavailable, 3, 4)
+	send(ledger.ErrUnavailable, 5)
+	send(ledger.ErrUnavailable, 1, 3)
+	time.Sleep(20 * time.Millisecond) // most often they are staged then; what must hold holds before too
+	holding.Store(false)
+	close(hold)
+	wg.Wait()
+	if n := len(ledgertest.ReadAll(t, s)); n != 4 {
+		t.Errorf("%d records are shown, want 4", n)
+	}
+	mustClose(t, s)
+	s = mustOpen(t, disk.Config{Dir: dir})
+	defer s.Close()
+	appendEvents(t, s, 3, 6)
+	if n := len(ledgertest.ReadAll(t, s)); n != 7 {
+		t.Errorf("%d records, want 7", n)
+	}
+}
+
+// TestRepeatOfUnsynced: a repeat that came in while the first was synced, alone, is no duplicate when that fails.
+func TestRepeatOfUnsynced(t *testing.T) {
+	var holding atomic.Bool
+	entered, hold := make(chan struct{}), make(chan struct{})
+	s := mustOpen(t, disk.Config{Dir: t.TempDir(), Logger: quiet(), Sync: func(f *os.File) error {
+		if holding.Load() {
+			entered <- struct{}{}
+			<-hold
+			return syscall.EIO
+		}
+		return f.Sync()
+	}})
+	defer s.Close()
+	holding.Store(true)
+	errs := make(chan error, 2)
+	send := func() {
+		_, err := s.Append(context.Background(), []*ledger.Entry{event(1)})
+		errs <- err
+	}
+	go send()
+	<-entered
+	go send()
+	time.Sleep(20 * time.Millisecond) // as above
+	close(hold)
+	for range 2 {
+		if err := <-errs; !errors.Is(err, ledger.ErrUnknown) && !errors.Is(err, ledger.ErrUnavailable) {
+			t.Errorf("got %v", err)
+		}
+	}
+}
+
+// TestGroupsOverlap: what comes in while a sync goes on waits for that, and then goes to disk in one group.
+func TestGroupsOverlap(t *testing.T) {
+	var holding atomic.Bool
+	var syncs atomic.Int32
+	entered, hold := make(chan struct{}, 1), make(chan struct{})
+	s := mustOpen(t, disk.Config{Dir: t.TempDir(), Sync: func(f *os.File) error {
+		if syncs.Add(1); holding.CompareAndSwap(true, false) {
+			entered <- struct{}{}
+			<-hold
+		}
+		return f.Sync()
+	}})
+	defer s.Close()
+	syncs.Store(0)
+	holding.Store(true)
+	var wg sync.WaitGroup
+	for n := range 30 {
+		wg.Go(func() {
+			o, err := s.Append(t.Context(), []*ledger.Entry{event(n), event(n / 2), event(n)})
+			if err != nil || o[2].Position != o[0].Position || o[2].Verdict != ledger.Duplicate {
+				t.Errorf("event %d: %+v, %v", n, o, err)
+			}
+		})
+		if n == 0 {
+			<-entered
+		}
+	}
+	time.Sleep(20 * time.Millisecond)
+	close(hold)
+	wg.Wait()
+	if n := len(ledgertest.ReadAll(t, s)); n != 31 {
+		t.Errorf("%d records, want 31", n)
+	}
+	if n := syncs.Load(); n > 20 {
+		t.Errorf("%d syncs for 31 calls", n)
+	}
+}
+
 var errPower = errors.New("no power")
 
 // TestPowerCut lets the power go at the n-th touch of the disk, for every n: the write before it is

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 
 	"github.com/talenttrust/auditledger/ledger"
@@ -97,36 +98,73 @@ func (s *Store) enqueue(c *call) error {
 	if s.closed {
 		return fmt.Errorf("the store is closed: %w", ledger.ErrUnavailable)
 	}
-	select {
-	case s.queue <- c:
-		return nil
-	default:
+	if s.waiting.Add(1) > int64(cap(s.queue)) {
+		s.waiting.Add(-1)
 		return fmt.Errorf("%d appends are waiting: %w", cap(s.queue), ledger.ErrBusy)
+	}
+	s.queue <- c
+	return nil
+}
+
+// write is the goroutine that owns the end of the log. While a group is synced, the next is staged on it.
+func (s *Store) write() {
+	defer close(s.written)
+	syncs, synced := make(chan *os.File), make(chan error)
+	defer close(syncs)
+	go func() {
+		for f := range syncs {
+			synced <- s.c.Sync(f)
+		}
+	}()
+	g, other := newGroup(s), newGroup(s)
+	g.reset(nil)
+	for open := true; open || g.base != nil; {
+		if g.base == nil || open && len(g.frames) < s.c.Group {
+			select {
+			case c, more := <-s.queue:
+				if open = more; more {
+					s.add(g, c)
+				}
+			case err := <-synced:
+				g.landed(err)
+			}
+		} else {
+			g.landed(<-synced)
+		}
+		if g.base != nil {
+			continue
+		}
+		if open {
+			s.join(g)
+		}
+		if s.launch(g) {
+			syncs <- s.log.active().f
+			g, other = other, g
+			g.reset(other)
+		} else {
+			g.reset(nil)
+		}
 	}
 }
 
-// write is the goroutine that owns the end of the log.
-func (s *Store) write() {
-	defer close(s.written)
-	g := newGroup(s)
-	for c := range s.queue {
-		g.reset()
-		s.add(g, c)
-		// Goroutines that are ready to run may be about to append: they go first, so that one sync is for
-		// all of them. A sync keeps a processor from them for much of its time. With nobody ready this
-		// costs nothing.
-		runtime.Gosched()
-		for more := true; more && len(g.frames) < s.c.Group; {
-			select {
-			case next, open := <-s.queue:
-				if more = open; open {
-					s.add(g, next)
-				}
-			default:
-				more = false
+// join takes those into the group who are about to append.
+func (s *Store) join(g *group) {
+	if len(g.calls) == 0 {
+		return
+	}
+	// Goroutines that are ready to run may be about to append: they go first, so that one sync is for
+	// all of them. With nobody ready this costs nothing.
+	runtime.Gosched()
+	for len(g.frames) < s.c.Group {
+		select {
+		case c, open := <-s.queue:
+			if !open {
+				return
 			}
+			s.add(g, c)
+		default:
+			return
 		}
-		g.answer(s.commit(g))
 	}
 }
 
@@ -151,12 +189,22 @@ func (s *Store) add(g *group, c *call) {
 	g.calls = append(g.calls, c)
 }
 
-// commit makes the group durable and then visible. What it returns is the outcome of the group's
-// records; a group without records refers to durable ones only.
-func (s *Store) commit(g *group) error {
+// launch writes the group. It is then to be synced, unless it is answered: where it holds no records, or
+// they could not be written.
+func (s *Store) launch(g *group) bool {
+	s.waiting.Add(-int64(len(g.calls)))
 	if len(g.applied) == 0 {
-		return nil
+		g.answer(g.failed)
+		return false
 	}
+	if err := s.writeGroup(g); err != nil {
+		g.answer(err)
+		return false
+	}
+	return true
+}
+
+func (s *Store) writeGroup(g *group) error {
 	if s.stopped() {
 		return s.Healthy(context.Background())
 	}
@@ -169,7 +217,21 @@ func (s *Store) commit(g *group) error {
 	if _, err := s.c.Write(seg.f, g.frames, seg.end); err != nil {
 		return s.takeBack(seg, err)
 	}
-	if err := s.c.Sync(seg.f); err != nil {
+	return nil
+}
+
+// landed ends the group that g is staged on: it is synced, or that failed, and then nothing of g holds either.
+func (g *group) landed(err error) {
+	err = g.s.finish(g.base, err)
+	g.base.answer(err)
+	g.base, g.failed = nil, err
+}
+
+// finish makes a group that was written durable and then visible. What it returns is the outcome of the
+// group's records.
+func (s *Store) finish(g *group, err error) error {
+	seg := s.log.active()
+	if err != nil {
 		return s.fail(fmt.Errorf("sync %s: %w: %w", seg.path, err, ledger.ErrUnknown))
 	}
 	s.log.extend(len(g.frames), g.offsets(uint32(seg.end)))
@@ -246,6 +308,8 @@ func (s *Store) publish(records []ledger.Record) {
 // group is what one commit makes durable. It is used again and again.
 type group struct {
 	s       *Store
+	base    *group // written and not yet synced, nil: none. What is staged follows on it
+	failed  error  // why the base is not on disk, once that ended
 	calls   []*call
 	frames  []byte
 	starts  []uint32 // of the records in frames
@@ -263,11 +327,14 @@ func newGroup(s *Store) *group {
 	return &group{s: s, heads: map[string]ledger.StreamHead{}, keys: map[ledger.Key]int{}}
 }
 
-func (g *group) reset() {
+func (g *group) reset(base *group) {
+	g.base, g.failed = base, nil
 	g.calls, g.frames, g.starts, g.applied, g.records = g.calls[:0], g.frames[:0], g.starts[:0], g.applied[:0], g.records[:0]
 	clear(g.heads)
 	clear(g.keys)
-	g.next = g.s.log.last() + 1
+	if g.next = g.s.log.last() + 1; base != nil {
+		g.next = base.next
+	}
 }
 
 // stage decides one entry and, if it is accepted, appends its record to the group.
@@ -308,6 +375,9 @@ func (g *group) add(rec *ledger.Record, body []byte, head ledger.StreamHead) {
 // now is the stream's head and the key's newest generation, the group's own records included.
 func (g *group) now(h *ledger.Header, seen *sight) (head ledger.StreamHead, found ledger.Found, err error) {
 	head, staged := g.heads[h.Stream]
+	if !staged && g.base != nil {
+		head, staged = g.base.heads[h.Stream]
+	}
 	if !staged {
 		if head, err = g.s.index.HeadSince(h.Stream, seen.head, seen.headAt); err != nil {
 			return head, found, err
@@ -316,8 +386,10 @@ func (g *group) now(h *ledger.Header, seen *sight) (head ledger.StreamHead, foun
 	if h.Type != ledger.EventAccepted || h.Sequence > head.HighestSequence {
 		return head, found, nil
 	}
-	if n, staged := g.keys[h.Key()]; staged {
-		return head, g.applied[n].Found, nil
+	for of := g; of != nil; of = of.base {
+		if n, staged := of.keys[h.Key()]; staged {
+			return head, of.applied[n].Found, nil
+		}
 	}
 	found, err = g.s.index.KeySince(h.Key(), seen.found, seen.keyAt)
 	return head, found, err
