@@ -214,7 +214,7 @@ func TestStagedOnFailedSync(t *testing.T) {
 	send(ledger.ErrUnavailable, 3, 4)
 	send(ledger.ErrUnavailable, 5)
 	send(ledger.ErrUnavailable, 1, 3)
-	time.Sleep(20 * time.Millisecond) // most often they are staged then; what must hold holds before too
+	awaitStaged(t, s, 3)
 	holding.Store(false)
 	close(hold)
 	wg.Wait()
@@ -228,6 +228,20 @@ func TestStagedOnFailedSync(t *testing.T) {
 	if n := len(ledgertest.ReadAll(t, s)); n != 7 {
 		t.Errorf("%d records, want 7", n)
 	}
+}
+
+// awaitStaged waits until the n calls that were made wait in the group behind the one that is synced.
+func awaitStaged(t *testing.T, s *disk.Store, n int) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for range 20_000 {
+		if s.Staged() == n {
+			return
+		}
+		<-tick.C
+	}
+	t.Fatalf("%d calls are staged, want %d", s.Staged(), n)
 }
 
 // TestRepeatOfUnsynced: a repeat that came in while the first was synced, alone, is no duplicate when that fails.
@@ -252,7 +266,7 @@ func TestRepeatOfUnsynced(t *testing.T) {
 	go send()
 	<-entered
 	go send()
-	time.Sleep(20 * time.Millisecond) // as above
+	awaitStaged(t, s, 1)
 	close(hold)
 	for range 2 {
 		if err := <-errs; !errors.Is(err, ledger.ErrUnknown) && !errors.Is(err, ledger.ErrUnavailable) {
@@ -288,14 +302,14 @@ func TestGroupsOverlap(t *testing.T) {
 			<-entered
 		}
 	}
-	time.Sleep(20 * time.Millisecond)
+	awaitStaged(t, s, 29)
 	close(hold)
 	wg.Wait()
 	if n := len(ledgertest.ReadAll(t, s)); n != 31 {
 		t.Errorf("%d records, want 31", n)
 	}
-	if n := syncs.Load(); n > 20 {
-		t.Errorf("%d syncs for 31 calls", n)
+	if n := syncs.Load(); n != 2 {
+		t.Errorf("%d syncs, want one for the first call and one for all others", n)
 	}
 }
 
