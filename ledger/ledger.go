@@ -248,8 +248,7 @@ func (l *Ledger) fill(e *Entry, req Request, ev *Event, keyID string, now int64)
 
 // append sends the events that could be accepted to the store.
 func (l *Ledger) append(ctx context.Context, drafts []draft, now int64) error {
-	var entries []*Entry
-	var of []*draft
+	entries, of := make([]*Entry, 0, len(drafts)), make([]*draft, 0, len(drafts))
 	for i := range drafts {
 		if d := &drafts[i]; d.entry != nil && !d.decided {
 			entries, of = append(entries, d.entry), append(of, d)
