@@ -19,6 +19,7 @@ type syncer struct {
 	ended   *os.File // the same, to wait for
 	order   iocb
 	orders  [1]*iocb
+	lost    bool // an order was given whose end was not heard of; it may end at any time, and pass for another's
 }
 
 // spare are some whose stores were closed: io_destroy(2) takes tens of milliseconds.
@@ -72,9 +73,23 @@ func (s *syncer) sync(f *os.File) error {
 	if n, _, errno := unix.Syscall(unix.SYS_IO_SUBMIT, s.context, 1, uintptr(unsafe.Pointer(&s.orders[0]))); errno != 0 || n != 1 {
 		return fdatasync(f)
 	}
+	result, err := s.wait()
+	if err != nil {
+		// To sync once more would not do: the kernel tells of a failed write only once.
+		s.lost = true
+		return err
+	}
+	if result < 0 {
+		return os.NewSyscallError("fdatasync", unix.Errno(-result))
+	}
+	return nil
+}
+
+// wait returns the result of the order that was given.
+func (s *syncer) wait() (int64, error) {
 	var count [8]byte
 	if _, err := s.ended.Read(count[:]); err != nil {
-		return err
+		return 0, err
 	}
 	var ev ioEvent
 	for {
@@ -83,17 +98,18 @@ func (s *syncer) sync(f *os.File) error {
 		case errno == unix.EINTR:
 			continue
 		case errno != 0:
-			return os.NewSyscallError("io_getevents", errno)
+			return 0, os.NewSyscallError("io_getevents", errno)
 		case n != 1:
-			return errors.New("io_getevents: there is no event")
-		case ev.result < 0:
-			return os.NewSyscallError("fdatasync", unix.Errno(-ev.result))
+			return 0, errors.New("io_getevents: there is no event")
 		}
-		return nil
+		return ev.result, nil
 	}
 }
 
 func (s *syncer) close() error {
+	if s.lost {
+		return s.destroy()
+	}
 	select {
 	case spare <- s:
 		return nil

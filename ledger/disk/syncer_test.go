@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -46,4 +47,35 @@ func TestSyncer(t *testing.T) {
 		t.Fatal(err)
 	}
 	check("without")
+}
+
+// TestSyncerLost: an order whose end was not heard of fails the sync, and no other store gets a syncer in which it
+// may still end.
+func TestSyncerLost(t *testing.T) {
+	for len(spare) > 0 {
+		if err := (<-spare).destroy(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := newSyncer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Create(filepath.Join(t.TempDir(), "file"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := s.ended.SetDeadline(time.Unix(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.sync(f); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a sync whose end was not heard of: %v", err)
+	}
+	if err := s.close(); err != nil {
+		t.Error(err)
+	}
+	if len(spare) > 0 {
+		t.Error("another store would get it")
+	}
 }
