@@ -320,7 +320,8 @@ type group struct {
 
 	// What the staged records changed, over the index.
 	heads map[string]ledger.StreamHead
-	keys  map[ledger.Key]int // index in applied
+	keys  map[ledger.Key]int // index in applied, of the first so many
+	keyed int
 }
 
 func newGroup(s *Store) *group {
@@ -332,6 +333,7 @@ func (g *group) reset(base *group) {
 	g.calls, g.frames, g.starts, g.applied, g.records = g.calls[:0], g.frames[:0], g.starts[:0], g.applied[:0], g.records[:0]
 	clear(g.heads)
 	clear(g.keys)
+	g.keyed = 0
 	if g.next = g.s.log.last() + 1; base != nil {
 		g.next = base.next
 	}
@@ -366,10 +368,22 @@ func (g *group) add(rec *ledger.Record, body []byte, head ledger.StreamHead) {
 	a := keyindex.Of(rec, head)
 	g.applied, g.records = append(g.applied, a), append(g.records, *rec)
 	g.heads[a.Stream] = a.Head
-	if a.Accepted {
-		g.keys[a.Key] = len(g.applied) - 1
-	}
 	g.next++
+}
+
+// staged is the newest generation of a key among the group's records. Few ask, so that keys are put into the map
+// when somebody does.
+func (g *group) staged(k ledger.Key) (ledger.Found, bool) {
+	for ; g.keyed < len(g.applied); g.keyed++ {
+		if a := &g.applied[g.keyed]; a.Accepted {
+			g.keys[a.Key] = g.keyed
+		}
+	}
+	n, ok := g.keys[k]
+	if !ok {
+		return ledger.Found{}, false
+	}
+	return g.applied[n].Found, true
 }
 
 // now is the stream's head and the key's newest generation, the group's own records included.
@@ -387,8 +401,8 @@ func (g *group) now(h *ledger.Header, seen *sight) (head ledger.StreamHead, foun
 		return head, found, nil
 	}
 	for of := g; of != nil; of = of.base {
-		if n, staged := of.keys[h.Key()]; staged {
-			return head, of.applied[n].Found, nil
+		if found, staged := of.staged(h.Key()); staged {
+			return head, found, nil
 		}
 	}
 	found, err = g.s.index.KeySince(h.Key(), seen.found, seen.keyAt)
@@ -406,13 +420,11 @@ func (g *group) rollback(mark int) {
 	g.next = g.applied[mark].Position
 	g.starts, g.applied, g.records = g.starts[:mark], g.applied[:mark], g.records[:mark]
 	clear(g.heads)
-	clear(g.keys)
-	for i, a := range g.applied {
-		g.heads[a.Stream] = a.Head
-		if a.Accepted {
-			g.keys[a.Key] = i
-		}
+	for i := range g.applied {
+		g.heads[g.applied[i].Stream] = g.applied[i].Head
 	}
+	clear(g.keys)
+	g.keyed = 0
 }
 
 // close ends the frames, which will start at the given offset of the file, with their commit.

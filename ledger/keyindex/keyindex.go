@@ -79,8 +79,7 @@ type table struct {
 	cursor  ledger.Position // of the index when the table became read-only, as the next two
 	top     Top
 	version Version
-	keys    map[ledger.Key]int32 // index of the newest generation in entries
-	entries []entry              // of accepted events
+	entries []entry // of accepted events
 	streams map[string]*run
 }
 
@@ -96,7 +95,8 @@ type run struct {
 	before    int64 // highest sequence in the stream before the run
 	first     int64 // revision of positions[0]
 	positions []ledger.Position
-	entries   []int32 // of the run's accepted events, indexes into the table's
+	entries   []int32              // of the run's accepted events, indexes into the table's
+	newest    map[ledger.Key]int32 // of each key, an index as those; nil while each key of entries is above the one before
 }
 
 // newTable makes room for about as much as the table before came to hold.
@@ -104,7 +104,7 @@ func newTable(before *table) *table {
 	if before == nil {
 		before = &table{}
 	}
-	return &table{keys: make(map[ledger.Key]int32, len(before.keys)), entries: make([]entry, 0, len(before.entries)), streams: make(map[string]*run, len(before.streams))}
+	return &table{entries: make([]entry, 0, len(before.entries)), streams: make(map[string]*run, len(before.streams))}
 }
 
 // Open opens or creates the index in c.Dir and starts its writing goroutine.
@@ -228,8 +228,38 @@ func (t *table) add(a *Applied) {
 	if a.Accepted {
 		n := int32(len(t.entries))
 		t.entries = append(t.entries, entry{a.Key, a.Found})
-		t.keys[a.Key], r.entries = n, append(r.entries, n)
+		t.enter(r, n)
 	}
+}
+
+// enter adds an accepted event to its run. Most come in the order of their keys, and need no map to be found.
+func (t *table) enter(r *run, n int32) {
+	if last := len(r.entries) - 1; r.newest == nil && last >= 0 && compareKeys(&t.entries[r.entries[last]].key, &t.entries[n].key) >= 0 {
+		r.newest = make(map[ledger.Key]int32, 2*len(r.entries))
+		for _, n := range r.entries {
+			r.newest[t.entries[n].key] = n
+		}
+	}
+	if r.newest != nil {
+		r.newest[t.entries[n].key] = n
+	}
+	r.entries = append(r.entries, n)
+}
+
+// find is the newest generation of a key in its run.
+func (t *table) find(r *run, k *ledger.Key) (found ledger.Found, ok bool) {
+	if r.newest != nil {
+		n, ok := r.newest[*k]
+		if ok {
+			found = t.entries[n].found
+		}
+		return found, ok
+	}
+	i, ok := slices.BinarySearchFunc(r.entries, k, func(n int32, k *ledger.Key) int { return compareKeys(&t.entries[n].key, k) })
+	if ok {
+		found = t.entries[r.entries[i]].found
+	}
+	return found, ok
 }
 
 // Key finds the newest generation of a key. asOf says how new the answer is, for KeySince.
@@ -335,22 +365,22 @@ func (x *Index) KeySince(k ledger.Key, found ledger.Found, asOf Version) (ledger
 // keyInMemory reports whether memory knows the answer: it has the key, or all that the stream has from
 // its sequence on.
 func (x *Index) keyInMemory(k ledger.Key) (ledger.Found, bool) {
-	var oldest *table
+	stream := k.Stream()
+	var oldest *run
 	for _, t := range [...]*table{x.active, x.writing} {
 		if t == nil {
 			continue
 		}
-		if n, ok := t.keys[k]; ok {
-			return t.entries[n].found, true
+		r := t.streams[stream]
+		if r == nil {
+			continue
 		}
-		oldest = t
+		if found, ok := t.find(r, &k); ok {
+			return found, true
+		}
+		oldest = r
 	}
-	stream := k.Stream()
-	r := oldest.streams[stream]
-	if r == nil {
-		r = x.active.streams[stream]
-	}
-	return ledger.Found{}, r != nil && k.Sequence > r.before
+	return ledger.Found{}, oldest != nil && k.Sequence > oldest.before
 }
 
 // Head finds the head of a stream. asOf says how new the answer is, for HeadSince.
@@ -540,7 +570,7 @@ func (t *table) writeTo(b *pebble.Batch) error {
 		err = errors.Join(err, b.Set(headKey(s), buf, nil))
 	}
 	for _, s := range streams { // an event's contract is its stream's, and sorts as it does
-		for _, n := range t.sorted(t.streams[s].entries) {
+		for _, n := range t.sorted(t.streams[s]) {
 			e := &t.entries[n]
 			buf = appendFound(buf[:0], &e.found)
 			err = errors.Join(err, b.Set(keyOf(e.key), buf, nil))
@@ -557,15 +587,18 @@ func (t *table) writeTo(b *pebble.Batch) error {
 	return err
 }
 
-// sorted puts a run's entries in the order of their keys, a key's generations as they came.
-func (t *table) sorted(entries []int32) []int32 {
-	slices.SortFunc(entries, func(a, b int32) int {
+// sorted is a run's entries in the order of their keys, a key's generations as they came.
+func (t *table) sorted(r *run) []int32 {
+	if r.newest == nil {
+		return r.entries // and they stay as they are: find may be looking at them
+	}
+	slices.SortFunc(r.entries, func(a, b int32) int {
 		if c := compareKeys(&t.entries[a].key, &t.entries[b].key); c != 0 {
 			return c
 		}
 		return cmp.Compare(a, b)
 	})
-	return entries
+	return r.entries
 }
 
 // Close writes what is in memory and closes the database.

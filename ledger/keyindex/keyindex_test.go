@@ -27,12 +27,16 @@ func newModel() *model {
 	return &model{map[ledger.Key]ledger.Found{}, map[string]ledger.StreamHead{}, map[string]ledger.Position{}, nil}
 }
 
-// grow makes the next n records, accepted events and others, of few keys and streams.
+// grow makes the next n records, accepted events and others, of few keys and streams. Some streams are in the order of
+// their keys at first.
 func (m *model) grow(rnd *rand.Rand, n int) []Applied {
 	from := len(m.applied)
 	for range n {
 		r := ledger.Record{Position: ledger.Position(len(m.applied) + 1)}
 		k := ledger.Key{ContractID: fmt.Sprint("c", rnd.IntN(7)), EventID: fmt.Sprint("e", rnd.IntN(5)), Sequence: rnd.Int64N(40)}
+		if head, ok := m.heads[k.Stream()]; ok && k.ContractID < "c4" {
+			k.Sequence = (head.HighestSequence + 1) % 41
+		}
 		r.Header = ledger.Header{Type: ledger.EventAccepted, Stream: k.Stream(), ContractID: k.ContractID, EventID: k.EventID, Sequence: k.Sequence, Generation: m.keys[k].Generation + 1}
 		if rnd.IntN(5) == 0 {
 			r.Header = ledger.Header{Type: ledger.EventRejected, Stream: "rejections-x", Sequence: ledger.Absent}
