@@ -36,7 +36,8 @@ func Members(src []byte) iter.Seq2[Member, error] {
 func (p *parser) members(yield func(Member, error) bool) error {
 	forms := make([]byte, 0, len(p.src))
 	if p.next() != '{' {
-		if _, _, err := p.tolerant(forms); err != nil {
+		var m Member
+		if _, err := p.tolerant(forms, &m); err != nil {
 			return err
 		}
 		return ErrNotObject
@@ -45,7 +46,7 @@ func (p *parser) members(yield func(Member, error) bool) error {
 	for c := p.next(); c != '}'; {
 		var m Member
 		var err error
-		if forms, m, err = p.member(forms); err != nil {
+		if forms, err = p.member(forms, &m); err != nil {
 			return err
 		}
 		if !yield(m, nil) {
@@ -66,42 +67,42 @@ func (p *parser) members(yield func(Member, error) bool) error {
 }
 
 // member reads one member; its canonical form goes behind forms.
-func (p *parser) member(forms []byte) ([]byte, Member, error) {
+func (p *parser) member(forms []byte, m *Member) (_ []byte, err error) {
 	if p.next() != '"' {
-		return forms, Member{}, p.syntax("expected a member name")
+		return forms, p.syntax("expected a member name")
 	}
-	_, quoted, err := p.tolerant(forms)
-	if err != nil {
-		return forms, Member{}, err
+	var quoted Member
+	if _, err = p.tolerant(forms, &quoted); err != nil {
+		return forms, err
 	}
 	if p.next() != ':' {
-		return forms, Member{}, p.syntax("expected ':'")
+		return forms, p.syntax("expected ':'")
 	}
 	p.pos++
-	forms, m, err := p.tolerant(forms)
+	forms, err = p.tolerant(forms, m)
 	m.Name = quoted.Text[1 : len(quoted.Text)-1]
 	if quoted.Err != nil || bytes.IndexByte(m.Name, '\\') >= 0 {
 		m.Name, _ = jsontext.AppendUnquote(nil, quoted.Text) // what it cannot read it replaces by U+FFFD
 	}
-	return forms, m, err
+	return forms, err
 }
 
 // tolerant reads one value. When it has no canonical form, m.Err says why, and only its end is looked for.
-func (p *parser) tolerant(forms []byte) (_ []byte, m Member, err error) {
+func (p *parser) tolerant(forms []byte, m *Member) ([]byte, error) {
 	p.next()
 	start, end := p.pos, len(forms)
 	out, err := p.value(forms, 0)
 	if err == nil {
 		m.Text, m.Form = p.src[start:p.pos], out[end:len(out):len(out)]
-		return out, m, nil
+		return out, nil
 	}
 	rest := jsontext.NewDecoder(bytes.NewBuffer(p.src[start:]), jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))
 	if _, broken := rest.ReadValue(); broken != nil {
-		return forms, m, p.syntax("not a JSON value")
+		return forms, p.syntax("not a JSON value")
 	}
 	p.pos = start + int(rest.InputOffset())
 	m.Text, m.Err = p.src[start:p.pos], err
-	return forms, m, nil
+	return forms, nil
 }
 
 // Fields calls f with each member of the canonical object in form until f returns false: the name with its quotes and the
