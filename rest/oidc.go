@@ -36,6 +36,7 @@ type OIDCEntry struct {
 type issuer struct {
 	entry OIDCEntry
 	now   func() time.Time
+	http  onceInAWhile
 
 	mu       sync.Mutex // guards verifier, and is held while the issuer is asked who it is
 	verifier *oidc.IDTokenVerifier
@@ -55,7 +56,7 @@ func (e *OIDCEntry) issuer(now func() time.Time) (*issuer, error) {
 	case !slices.Contains([]string{"", payloadAll, payloadRedacted, payloadNone}, e.Payload):
 		return nil, errors.New("payload: must be true, redacted or false")
 	}
-	return &issuer{entry: *e, now: now}, nil
+	return &issuer{entry: *e, now: now, http: onceInAWhile{now: now, answers: map[string]issuerAnswer{}}}, nil
 }
 
 // looksSigned reports whether a token has the form of a JWT: three parts.
@@ -67,13 +68,15 @@ func (i *issuer) identify(ctx context.Context, token string) (identity, error) {
 	defer cancel()
 	v, err := i.check()
 	if err != nil {
-		return identity{}, retry("busy", "the issuer of tokens cannot be reached; send the request again", err)
+		return identity{}, issuerAway(err)
 	}
 	t, err := v.Verify(ctx, token)
 	var expired *oidc.TokenExpiredError
 	switch {
 	case errors.As(err, &expired):
 		return identity{}, unauthenticated("expired")
+	case err != nil && i.http.away(): // with its keys, the token might be right
+		return identity{}, issuerAway(err)
 	case err != nil || t.Subject == "":
 		return identity{}, unauthenticated("unknown")
 	}
@@ -86,6 +89,10 @@ func (i *issuer) identify(ctx context.Context, token string) (identity, error) {
 		who.role = RoleAuditor
 	}
 	return who, nil
+}
+
+func issuerAway(err error) error {
+	return retry("busy", "the issuer of tokens cannot be reached; send the request again", err)
 }
 
 // matches reports whether a claim, a text or a list of them, has one of the values.
@@ -105,7 +112,7 @@ func (i *issuer) check() (*oidc.IDTokenVerifier, error) {
 	defer i.mu.Unlock()
 	if i.verifier == nil {
 		// The keys are fetched later in this context: it outlives the request.
-		ctx := oidc.ClientContext(context.Background(), &http.Client{Timeout: issuerTimeout})
+		ctx := oidc.ClientContext(context.Background(), &http.Client{Transport: &i.http, Timeout: issuerTimeout})
 		p, err := oidc.NewProvider(ctx, i.entry.Issuer)
 		if err != nil {
 			return nil, fmt.Errorf("ask %s: %w", i.entry.Issuer, err)

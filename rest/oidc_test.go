@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -119,6 +120,63 @@ func TestIssuerAway(t *testing.T) {
 	if r := s.do("GET", "/api/v1/stats", "", bearer("boss")); r.status != 200 {
 		t.Errorf("another source: got %d", r.status)
 	}
+}
+
+// TestIssuerIsSpared: whatever tokens come, the issuer is asked for its keys only now and then, and one that does not give
+// them is away.
+func TestIssuerIsSpared(t *testing.T) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &oidctest.Server{Algorithms: []string{oidc.ES256}}
+	var asked, broken atomic.Int64
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/keys") {
+			asked.Add(1)
+			if broken.Load() > 0 {
+				http.Error(w, "not now", http.StatusBadGateway)
+				return
+			}
+		}
+		s.ServeHTTP(w, r)
+	}))
+	t.Cleanup(srv.Close)
+	s.SetIssuer(srv.URL)
+	var clock atomic.Int64
+	clock.Store(noon.UnixNano())
+	auth, err := sourcesAt(t, func() time.Time { return time.Unix(0, clock.Load()) }, oidcSources(srv.URL))
+	if err != nil {
+		t.Fatal(err)
+	}
+	service := newService(t, options{rest: rest.Config{Auth: auth}})
+	claims := fmt.Sprintf(`{"iss":%q,"aud":"ledger","sub":"ada","roles":"ledger-auditor","exp":%d}`, srv.URL, noon.Add(time.Hour).Unix())
+	token := oidctest.SignIDToken(key, "new", oidc.ES256, claims)
+	expect := func(status int, questions int64) {
+		t.Helper()
+		asked.Store(0)
+		for range 20 {
+			if r := service.do("GET", "/api/v1/stats", "", header("Authorization", "Bearer "+token)); r.status != status {
+				t.Fatalf("got %d %s, want %d", r.status, r.body, status)
+			}
+		}
+		if n := asked.Load(); n != questions {
+			t.Errorf("the issuer was asked for its keys %d times, want %d", n, questions)
+		}
+	}
+	later := func() { clock.Add(int64(11 * time.Second)) }
+	broken.Store(1)
+	expect(http.StatusServiceUnavailable, 1)
+	broken.Store(0)
+	later()
+	expect(http.StatusUnauthorized, 1)
+	s.PublicKeys = []oidctest.PublicKey{{PublicKey: key.Public(), KeyID: "new", Algorithm: oidc.ES256}}
+	expect(http.StatusUnauthorized, 0)
+	later()
+	expect(http.StatusOK, 1)
+	broken.Store(1)
+	later()
+	expect(http.StatusOK, 0)
 }
 
 func TestBadIssuers(t *testing.T) {
