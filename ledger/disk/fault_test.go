@@ -50,6 +50,13 @@ func appendEvents(t *testing.T, s *disk.Store, from, to int) {
 	}
 }
 
+func wantRecords(t *testing.T, s *disk.Store, want int) {
+	t.Helper()
+	if n := len(ledgertest.ReadAll(t, s)); n != want {
+		t.Errorf("%d records are shown, want %d", n, want)
+	}
+}
+
 // TestHeldSync: while the disk has not said that an event is on it, neither the event nor a repeat
 // of it gets an answer, and no reader sees it.
 func TestHeldSync(t *testing.T) {
@@ -166,9 +173,7 @@ func TestSyncFails(t *testing.T) {
 			t.Errorf("after a failed sync: %v, want ErrUnavailable", err)
 		}
 	}
-	if n := len(ledgertest.ReadAll(t, s)); n != 4 {
-		t.Errorf("%d records are shown, want 4", n)
-	}
+	wantRecords(t, s, 4)
 	if fatal.Load() != 1 {
 		t.Errorf("Fatal was called %d times", fatal.Load())
 	}
@@ -176,9 +181,7 @@ func TestSyncFails(t *testing.T) {
 	s = mustOpen(t, disk.Config{Dir: dir})
 	defer s.Close()
 	appendEvents(t, s, 3, 6)
-	if n := len(ledgertest.ReadAll(t, s)); n != 7 {
-		t.Errorf("%d records, want 7", n)
-	}
+	wantRecords(t, s, 7)
 }
 
 // TestStagedOnFailedSync: what came in while a sync was going on and then failed is stored no more than what
@@ -218,16 +221,12 @@ func TestStagedOnFailedSync(t *testing.T) {
 	holding.Store(false)
 	close(hold)
 	wg.Wait()
-	if n := len(ledgertest.ReadAll(t, s)); n != 4 {
-		t.Errorf("%d records are shown, want 4", n)
-	}
+	wantRecords(t, s, 4)
 	mustClose(t, s)
 	s = mustOpen(t, disk.Config{Dir: dir})
 	defer s.Close()
 	appendEvents(t, s, 3, 6)
-	if n := len(ledgertest.ReadAll(t, s)); n != 7 {
-		t.Errorf("%d records, want 7", n)
-	}
+	wantRecords(t, s, 7)
 }
 
 // awaitStaged waits until the n calls that were made wait in the group behind the one that is synced.

@@ -10,9 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestSyncer: files are synced, what cannot be is told as fdatasync tells it, and a syncer without a kernel
-// behind it does as much.
-func TestSyncer(t *testing.T) {
+func startSyncer(t *testing.T) (*syncer, *os.File) {
+	t.Helper()
 	s, err := newSyncer()
 	if err != nil {
 		t.Fatal(err)
@@ -21,7 +20,14 @@ func TestSyncer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
+	t.Cleanup(func() { f.Close() })
+	return s, f
+}
+
+// TestSyncer: files are synced, what cannot be is told as fdatasync tells it, and a syncer without a kernel
+// behind it does as much.
+func TestSyncer(t *testing.T) {
+	s, f := startSyncer(t)
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -57,15 +63,7 @@ func TestSyncerLost(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s, err := newSyncer()
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := os.Create(filepath.Join(t.TempDir(), "file"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
+	s, f := startSyncer(t)
 	if err := s.ended.SetDeadline(time.Unix(1, 0)); err != nil {
 		t.Fatal(err)
 	}

@@ -513,38 +513,56 @@ func testRivals(t *testing.T, open Opener) {
 func testRandom(t *testing.T, open Opener) {
 	s := open(t)
 	const writers, rounds = 8, 60
-	type answer struct {
-		entry   *ledger.Entry
-		outcome ledger.Outcome
-	}
-	answers := make([][]answer, writers)
+	answers := make([][]Answer, writers)
 	var wg sync.WaitGroup
 	for w := range writers {
 		wg.Go(func() {
 			rnd := rand.New(rand.NewPCG(uint64(w), 7))
 			for range rounds {
-				var batch []*ledger.Entry
-				for range 1 + rnd.IntN(8) {
-					k := key(fmt.Sprint("c", rnd.IntN(3)), fmt.Sprint("e", rnd.IntN(4)), int64(rnd.IntN(5)))
-					e := Event(k, fmt.Sprintf(`{"v":%d}`, rnd.IntN(2)), rnd.Int64N(10_000))
-					e.Window = []int64{0, 500, 2000}[rnd.IntN(3)]
-					e.Seal()
-					batch = append(batch, e)
-				}
+				batch := RandomBatch(rnd)
 				out, err := s.Append(ctx(t), batch)
 				if err != nil {
 					t.Error(err)
 					return
 				}
 				for i := range out {
-					answers[w] = append(answers[w], answer{batch[i], out[i]})
+					answers[w] = append(answers[w], Answer{batch[i], out[i]})
 				}
 			}
 		})
 	}
 	wg.Wait()
 	s = open(t)
-	all := ReadAll(t, s)
+	all := slicesOf(answers)
+	CheckAnswers(t, ReadAll(t, s), all)
+	if !slices.ContainsFunc(all, func(a Answer) bool { return a.Outcome.Verdict == ledger.Accepted }) {
+		t.Error("nothing was accepted")
+	}
+}
+
+// RandomBatch is a few events of few keys and payloads, with clocks and windows that differ.
+func RandomBatch(rnd *rand.Rand) (batch []*ledger.Entry) {
+	for range 1 + rnd.IntN(8) {
+		k := key(fmt.Sprint("c", rnd.IntN(3)), fmt.Sprint("e", rnd.IntN(4)), int64(rnd.IntN(5)))
+		e := Event(k, fmt.Sprintf(`{"v":%d}`, rnd.IntN(2)), rnd.Int64N(10_000))
+		e.Window = []int64{0, 500, 2000}[rnd.IntN(3)]
+		e.Seal()
+		batch = append(batch, e)
+	}
+	return batch
+}
+
+// Answer is what a store said of an entry.
+type Answer struct {
+	Entry   *ledger.Entry
+	Outcome ledger.Outcome
+}
+
+// CheckAnswers judges the answers by all records of the ledger: each accepted event is the next generation of its key,
+// after the window of the one before; what was accepted is there as it was told; and every other answer names the
+// record that its key was bound to.
+func CheckAnswers(t *testing.T, all []ledger.Record, answers []Answer) {
+	t.Helper()
 	byPosition := map[ledger.Position]*ledger.Record{}
 	newest := map[ledger.Key]ledger.Found{}
 	for i := range all {
@@ -559,23 +577,23 @@ func testRandom(t *testing.T, open Opener) {
 		}
 		newest[r.Header.Key()] = ledger.FoundIn(r)
 	}
-	accepted := 0
-	for _, a := range slicesOf(answers) {
-		r := byPosition[a.outcome.Position]
+	told := map[ledger.Position]bool{}
+	for _, a := range answers {
+		o := &a.Outcome
+		r := byPosition[o.Position]
 		switch {
-		case r == nil || r.Header.Key() != a.entry.Key():
-			t.Fatalf("the answer about %s names position %d, which is not its", a.entry.Key(), a.outcome.Position)
-		case a.outcome.Verdict == ledger.Conflict && r.Body.PayloadHash.Equal(a.entry.Body.PayloadHash):
-			t.Fatalf("%s: a conflict with the same payload", a.entry.Key())
-		case a.outcome.Verdict != ledger.Conflict && !r.Body.PayloadHash.Equal(a.entry.Body.PayloadHash):
-			t.Fatalf("%s: verdict %d refers to another payload", a.entry.Key(), a.outcome.Verdict)
+		case r == nil || r.Header.Key() != a.Entry.Key():
+			t.Fatalf("the answer about %s names position %d, which is not its", a.Entry.Key(), o.Position)
+		case o.Verdict == ledger.Conflict && r.Body.PayloadHash.Equal(a.Entry.Body.PayloadHash):
+			t.Fatalf("%s: a conflict with the same payload", a.Entry.Key())
+		case o.Verdict != ledger.Conflict && !r.Body.PayloadHash.Equal(a.Entry.Body.PayloadHash):
+			t.Fatalf("%s: verdict %d refers to another payload", a.Entry.Key(), o.Verdict)
+		case o.Verdict == ledger.Accepted && (told[o.Position] || o.Revision != r.Header.Revision || o.Generation != r.Header.Generation || o.Leaf != r.Leaf):
+			t.Fatalf("%s: told %+v, and position %d has revision %d, generation %d, leaf %s, told before: %v", a.Entry.Key(), o, r.Position, r.Header.Revision, r.Header.Generation, r.Leaf, told[o.Position])
 		}
-		if a.outcome.Verdict == ledger.Accepted {
-			accepted++
+		if o.Verdict == ledger.Accepted {
+			told[o.Position] = true
 		}
-	}
-	if accepted == 0 {
-		t.Error("nothing was accepted")
 	}
 }
 
