@@ -239,15 +239,18 @@ func (s *Store) catchUp() error {
 	return nil
 }
 
-// Close takes no more entries, commits the ones that wait, and releases the folder.
+// Close takes no more entries, commits the ones that wait, and releases the folder. Whoever asks for something from
+// then on gets an error; once more, Close does nothing.
 func (s *Store) Close() error {
 	s.closing.Lock()
-	if !s.closed {
-		s.closed = true
+	again := s.closed
+	if s.closed = true; !again {
 		close(s.queue)
 	}
 	s.closing.Unlock()
-	<-s.written
+	if <-s.written; again {
+		return nil
+	}
 	return s.release()
 }
 

@@ -581,6 +581,54 @@ func TestLock(t *testing.T) {
 	mustClose(t, mustOpen(t, disk.Config{Dir: dir}))
 }
 
+// TestClosing closes the store while others use it: each call is answered, by what is then in the ledger or by an error,
+// and so is each later one.
+func TestClosing(t *testing.T) {
+	dir := t.TempDir()
+	stored := map[int]bool{}
+	for round := range 30 {
+		s := mustOpen(t, disk.Config{Dir: dir, Logger: quiet(), Sync: func(*os.File) error { return nil }})
+		var mu sync.Mutex
+		var wg sync.WaitGroup
+		begun := make(chan struct{}, 4)
+		for w := range 4 {
+			wg.Go(func() {
+				first := round*100_000 + w*20_000
+				for n := first; ; n++ {
+					_, err := s.Append(context.Background(), []*ledger.Entry{event(n)})
+					if n == first {
+						begun <- struct{}{}
+					}
+					if errors.Is(err, ledger.ErrUnavailable) {
+						break
+					} else if err != nil {
+						t.Error(err)
+						break
+					}
+					mu.Lock()
+					stored[n] = true
+					mu.Unlock()
+					for _, err := range s.Stream(context.Background(), event(n).Header.Stream, 0, false) {
+						if err != nil {
+							break
+						}
+					}
+				}
+			})
+		}
+		<-begun
+		wg.Go(func() { _ = s.Close() })
+		wg.Go(func() { _ = s.Close() })
+		wg.Wait()
+		if _, err := s.Append(t.Context(), []*ledger.Entry{event(0)}); !errors.Is(err, ledger.ErrUnavailable) {
+			t.Errorf("after the end: %v", err)
+		}
+	}
+	s := mustOpen(t, disk.Config{Dir: dir, Logger: quiet()})
+	defer s.Close()
+	wantRecords(t, s, 1+len(stored))
+}
+
 // TestIndexIsDerived: without its index, and with one that is behind, a ledger opens as it was.
 func TestIndexIsDerived(t *testing.T) {
 	dir := t.TempDir()

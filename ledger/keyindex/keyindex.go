@@ -57,6 +57,9 @@ type Index struct {
 	c  Config
 	db *pebble.DB
 
+	open   sync.RWMutex // held for reading while the database is read; guards closed
+	closed bool
+
 	mu       sync.RWMutex // guards all below
 	cursor   ledger.Position
 	top      Top             // from Extend
@@ -320,11 +323,11 @@ type wanted struct {
 // passBy looks for keys in their order.
 func (x *Index) passBy(want []wanted) (err error) {
 	slices.SortFunc(want, func(a, b wanted) int { return bytes.Compare(a.key, b.key) })
-	it, err := x.db.NewIter(&pebble.IterOptions{LowerBound: []byte{'k'}, UpperBound: []byte{'k' + 1}})
+	it, done, err := x.rows([]byte{'k'}, []byte{'k' + 1})
 	if err != nil {
-		return fmt.Errorf("read key index: %w", err)
+		return err
 	}
-	defer func() { err = errors.Join(err, it.Error(), it.Close()) }()
+	defer func() { err = errors.Join(err, done()) }()
 	at := false // it stands at a key
 	for _, w := range want {
 		for steps := 0; at && steps < manySteps && bytes.Compare(it.Key(), w.key) < 0; steps++ {
@@ -457,13 +460,13 @@ func (x *Index) At(stream string, revision int64) (at ledger.Position, ok bool, 
 
 // storedPosition finds the row that begins at the revision or before it.
 func (x *Index) storedPosition(stream string, revision int64) (at ledger.Position, ok bool, err error) {
-	it, err := x.db.NewIter(&pebble.IterOptions{LowerBound: positionKey(stream, 0), UpperBound: positionKey(stream, revision+1)})
+	it, done, err := x.rows(positionKey(stream, 0), positionKey(stream, revision+1))
 	if err != nil {
-		return 0, false, fmt.Errorf("read key index: %w", err)
+		return 0, false, err
 	}
-	defer func() { err = errors.Join(err, it.Close()) }()
+	defer func() { err = errors.Join(err, done()) }()
 	if !it.Last() {
-		return 0, false, it.Error()
+		return 0, false, nil
 	}
 	first := binary.BigEndian.Uint64(it.Key()[len(it.Key())-8:])
 	at, ok, err = decodePosition(it.Value(), uint64(revision)-first)
@@ -601,11 +604,24 @@ func (t *table) sorted(r *run) []int32 {
 	return r.entries
 }
 
-// Close writes what is in memory and closes the database.
+var errClosed = errors.New("the key index is closed")
+
+// Close writes what is in memory and closes the database. Whoever asks for what is there from then on gets an error.
 func (x *Index) Close() error {
+	x.open.Lock()
+	again := x.closed
+	x.closed = true
+	x.open.Unlock()
+	if again {
+		return nil
+	}
 	close(x.stop)
 	<-x.finished
 	err := x.flush()
+	x.mu.Lock()
+	x.failed = errors.Join(x.failed, errClosed)
+	x.room.Broadcast()
+	x.mu.Unlock()
 	return errors.Join(err, x.db.Close())
 }
 
@@ -627,7 +643,29 @@ func (x *Index) flush() error {
 	return x.db.Flush()
 }
 
+// rows is the database from a key to before another. done must be called, and says what went wrong on the way.
+func (x *Index) rows(from, to []byte) (it *pebble.Iterator, done func() error, err error) {
+	x.open.RLock()
+	if x.closed {
+		x.open.RUnlock()
+		return nil, nil, errClosed
+	}
+	if it, err = x.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to}); err != nil {
+		x.open.RUnlock()
+		return nil, nil, fmt.Errorf("read key index: %w", err)
+	}
+	return it, func() error {
+		defer x.open.RUnlock()
+		return it.Close() // with what went wrong before
+	}, nil
+}
+
 func (x *Index) get(key []byte) ([]byte, error) {
+	x.open.RLock()
+	defer x.open.RUnlock()
+	if x.closed {
+		return nil, errClosed
+	}
 	v, closer, err := x.db.Get(key)
 	if errors.Is(err, pebble.ErrNotFound) {
 		return nil, nil
