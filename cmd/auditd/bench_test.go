@@ -196,7 +196,7 @@ func startBare(b *testing.B) string {
 			}
 			_, err := f.Write(buf)
 			if err == nil {
-				err = unix.Fdatasync(int(f.Fd()))
+				err = fdatasync(f)
 			}
 			for _, w := range group {
 				w.done <- err

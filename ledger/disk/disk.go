@@ -117,7 +117,7 @@ func freeBytes(dir string) (uint64, error) {
 	if err := unix.Statfs(dir, &st); err != nil {
 		return 0, err
 	}
-	return st.Bavail * uint64(st.Bsize), nil
+	return uint64(st.Bavail) * uint64(st.Bsize), nil
 }
 
 // Store is a ledger.Store in a folder. One goroutine, the writer, owns the end of the log.
