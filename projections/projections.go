@@ -164,6 +164,10 @@ type Projections struct {
 
 	sets map[string]*pair
 
+	using  sync.Mutex // guards closed
+	closed bool
+	users  sync.WaitGroup // of the database, from outside of Run
+
 	jobs  chan *rows    // to be brought up to the others
 	flush chan struct{} // many records were taken in
 
@@ -360,7 +364,26 @@ func (r *rows) cursorRow(at cursor) (key, val []byte) {
 	return metaKey("cursor", r.prefix[:]...), v
 }
 
-// Close writes everything to disk and releases the folder. Run must have returned.
+// Close waits for those who read, writes everything to disk and releases the folder. Run must have returned. Whoever
+// asks for something from then on gets an error; once more, Close does nothing.
 func (p *Projections) Close() error {
+	p.using.Lock()
+	again := p.closed
+	p.closed = true
+	p.using.Unlock()
+	if p.users.Wait(); again {
+		return nil
+	}
 	return errors.Join(p.db.Flush(), p.db.Close())
+}
+
+// use keeps the database open until done is called.
+func (p *Projections) use() (done func(), err error) {
+	p.using.Lock()
+	defer p.using.Unlock()
+	if p.closed {
+		return nil, errors.New("the projections are closed")
+	}
+	p.users.Add(1)
+	return p.users.Done, nil
 }

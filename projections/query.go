@@ -309,10 +309,6 @@ type moment struct {
 	snap *pebble.Snapshot
 }
 
-func (p *Projections) moment() moment { return moment{p, p.db.NewSnapshot()} }
-
-func (m *moment) close() error { return m.snap.Close() }
-
 // view returns the rows of the named projection that answer.
 func (m *moment) view(name string) (*view, error) {
 	pair, err := m.p.pair(name)
@@ -334,8 +330,13 @@ func (m *moment) view(name string) (*view, error) {
 
 // on reads in one state of the named projection's rows.
 func (q *Query) on(name string, read func(m *moment, v *view) error) (err error) {
-	m := q.p.moment()
-	defer func() { err = errors.Join(err, m.close()) }()
+	done, err := q.p.use()
+	if err != nil {
+		return err
+	}
+	defer done()
+	m := moment{q.p, q.p.db.NewSnapshot()}
+	defer func() { err = errors.Join(err, m.snap.Close()) }()
 	v, err := m.view(name)
 	if err != nil {
 		return err

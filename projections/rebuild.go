@@ -27,6 +27,11 @@ func (p *Projections) Rebuild(_ context.Context, name string) error {
 	if err != nil {
 		return err
 	}
+	done, err := p.use()
+	if err != nil {
+		return err
+	}
+	defer done()
 	r, err := p.begin(pair, name)
 	if r == nil || err != nil {
 		return err

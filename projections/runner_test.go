@@ -347,6 +347,40 @@ func TestRebuildInterrupted(t *testing.T) {
 	diff(t, "after the restart", want, digests(t, p))
 }
 
+// TestClosing closes the projections while they are read and rebuilt: what is asked for is answered, or is an error.
+func TestClosing(t *testing.T) {
+	b := newBook()
+	scribble(b, rand.New(rand.NewPCG(1, 1)), 100)
+	for range 20 {
+		p, stop := running(t, Config{Reader: b}, shipped())
+		wait(t, p, b)
+		var wg sync.WaitGroup
+		begun := make(chan struct{}, 2)
+		again := func(ask func() error) {
+			wg.Go(func() {
+				err := ask()
+				for begun <- struct{}{}; err == nil; err = ask() {
+				}
+				if !strings.Contains(err.Error(), "closed") {
+					t.Error(err)
+				}
+			})
+		}
+		again(func() error {
+			_, err := p.Query().Contracts(t.Context(), ContractsRequest{})
+			return err
+		})
+		again(func() error { return p.Rebuild(t.Context(), "stats") })
+		<-begun
+		<-begun
+		stop()
+		wg.Wait()
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestRebuildFindsDamage changes a row behind the projection's back. The rebuild says so and leaves
 // it; the next one replaces it.
 func TestRebuildFindsDamage(t *testing.T) {
