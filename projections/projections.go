@@ -374,7 +374,7 @@ func (p *Projections) Close() error {
 	if p.users.Wait(); again {
 		return nil
 	}
-	return errors.Join(p.db.Flush(), p.db.Close())
+	return errors.Join(keyindex.Flush(p.db), p.db.Close())
 }
 
 // use keeps the database open until done is called.

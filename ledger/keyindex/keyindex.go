@@ -640,7 +640,7 @@ func (x *Index) flush() error {
 	if _, err := x.writeTable(); err != nil {
 		return err
 	}
-	return x.db.Flush()
+	return Flush(x.db)
 }
 
 // rows is the database from a key to before another. done must be called, and says what went wrong on the way.

@@ -4,17 +4,21 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
 	"github.com/cockroachdb/pebble/v2/sstable/block"
+	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
 // DBConfig is how a derived database is opened.
 type DBConfig struct {
 	Dir      string
-	MemTable int   // bytes held before they go to disk; 32 MiB when 0
-	Cache    int64 // bytes, memtables included: the database takes them out of it; 192 MiB when 0
+	MemTable int    // bytes held before they go to disk; 32 MiB when 0
+	Cache    int64  // bytes, memtables included: the database takes them out of it; 192 MiB when 0
+	FS       vfs.FS // Files when nil
 	Logger   *slog.Logger
 	Fatal    func(error) // called once when the database cannot go on; the caller shuts down. It must not return to the database.
 }
@@ -38,18 +42,64 @@ func OpenDB(c DBConfig) (*pebble.DB, error) {
 	opts.Cache = cache
 	opts.MemTableSize = uint64(c.MemTable)
 	opts.Logger = dbLogger{c.Logger, c.Fatal}
-	// Damage found by a read is that read's error; the default would end the process in its middle.
-	opts.EventListener = &pebble.EventListener{DataCorruption: func(info pebble.DataCorruptionInfo) {
-		c.Logger.Error("database damaged", "folder", c.Dir, "error", info.String())
-		if c.Fatal != nil {
-			c.Fatal(derived(c.Dir, errors.New("a file of it is damaged")))
-		}
-	}}
+	if c.FS != nil {
+		opts.FS = c.FS
+	}
+	opts.EventListener = &pebble.EventListener{
+		// Damage found by a read is that read's error; the default would end the process in its middle.
+		DataCorruption: func(info pebble.DataCorruptionInfo) {
+			c.Logger.Error("database damaged", "folder", c.Dir, "error", info.String())
+			if c.Fatal != nil {
+				c.Fatal(derived(c.Dir, errors.New("a file of it is damaged")))
+			}
+		},
+		BackgroundError: backgroundErrors(c.Dir, c.Logger),
+	}
 	db, err := pebble.Open(c.Dir, opts)
 	if err != nil {
 		return nil, derived(c.Dir, err)
 	}
 	return db, nil
+}
+
+// What the database cannot write, to a full disk for example, it tries again at once and for ever.
+const (
+	retryPause = 200 * time.Millisecond // of the database as a whole: it waits for the answer
+	sayAgain   = time.Minute
+)
+
+// backgroundErrors says what goes wrong in the background, but not at each try, and keeps the database from taking a
+// processor for them.
+func backgroundErrors(dir string, log *slog.Logger) func(error) {
+	var mu sync.Mutex
+	var said time.Time
+	return func(err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if now := time.Now(); now.Sub(said) >= sayAgain {
+			said = now
+			log.Error("a database cannot write and tries again", "folder", dir, "error", err.Error()) // not its stack
+		}
+		time.Sleep(retryPause)
+	}
+}
+
+// flushLimit is how long Flush tries.
+var flushLimit = 5 * time.Second
+
+// Flush brings what a database of OpenDB has in memory to disk. Where that does not succeed in some seconds, it is an
+// error, and nothing is lost but time: it is derived again.
+func Flush(db *pebble.DB) error {
+	done, err := db.AsyncFlush()
+	if err != nil {
+		return err
+	}
+	select {
+	case <-done:
+		return nil
+	case <-time.After(flushLimit):
+		return fmt.Errorf("what is in memory cannot be written to disk, and is derived again at the next start: not done within %s", flushLimit)
+	}
 }
 
 func options() *pebble.Options {
