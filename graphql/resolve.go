@@ -98,6 +98,9 @@ func (r *resolver) report(run *run, err error) error {
 		return &codedError{"TIMEOUT", "the query took too long"}
 	}
 	r.log.Error("graphql: resolver", "requestId", run.requestID, "error", err)
+	if errors.Is(err, ledger.ErrDamaged) {
+		return &codedError{"LEDGER_DAMAGED", "what is stored is not what was written; auditctl verify names the place"}
+	}
 	return opaque(run.requestID)
 }
 

@@ -271,7 +271,7 @@ func (p *Projections) load(ctx context.Context) error {
 			return fmt.Errorf("%s: %w", known.name, err)
 		}
 		if at := pair.active.at.position; at > head {
-			return fmt.Errorf("%s has taken in position %s, but the ledger ends at %s: it lost records, or this folder is another ledger's: %w", known.name, at, head, ledger.ErrBeyondHead)
+			return fmt.Errorf("%s has taken in position %s, but the ledger ends at %s: it lost records, or this folder is another ledger's; delete the folder where that is as it should be, all in it is built anew: %w", known.name, at, head, ledger.ErrBeyondHead)
 		}
 		p.sets[known.name] = pair
 	}

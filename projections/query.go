@@ -732,7 +732,8 @@ func (q *Query) Findings(ctx context.Context, contractID string, page Page) (fou
 	return found, err
 }
 
-// Payloads reads the payloads of the entries from the ledger, canonical JSON; nil for rejected ones.
+// Payloads reads the payloads of the entries from the ledger, canonical JSON; nil for rejected ones. A record that is not
+// as it was written is shown to nobody: ledger.ErrDamaged.
 func (q *Query) Payloads(ctx context.Context, entries []Entry) ([][]byte, error) {
 	payloads := make([][]byte, len(entries))
 	var positions []ledger.Position
@@ -750,7 +751,14 @@ func (q *Query) Payloads(ctx context.Context, entries []Entry) ([][]byte, error)
 		return nil, fmt.Errorf("read %d payloads: %w", len(positions), err)
 	}
 	for i := range recs {
-		payloads[of[i]] = recs[i].Body.Payload
+		r, e := &recs[i], &entries[of[i]]
+		if err := r.Check(r.Header.Prev); err != nil {
+			return nil, fmt.Errorf("position %s: %w: %w", r.Position, err, ledger.ErrDamaged)
+		}
+		if !r.Leaf.Equal(e.LeafHash) {
+			return nil, fmt.Errorf("position %s: the record is not the one that was taken into the history: %w", r.Position, ledger.ErrDamaged)
+		}
+		payloads[of[i]] = r.Body.Payload
 	}
 	return payloads, nil
 }

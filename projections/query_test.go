@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/talenttrust/auditledger/ledger"
+	"github.com/talenttrust/auditledger/ledger/canonical"
 	"github.com/talenttrust/auditledger/ledger/ledgertest"
 )
 
@@ -465,6 +466,44 @@ func place(e *Entry) ledger.Position {
 		return 0
 	}
 	return e.Position
+}
+
+// TestChangedPayload: a payload is not shown when it, or its record as a whole, is not the one that was taken in.
+func TestChangedPayload(t *testing.T) {
+	other := accepted("c", "a", 1, 0)
+	other.Body.Payload = []byte(`{"amount":92.5}`)
+	other.Body.PayloadHash = canonical.Sum(other.Body.Payload)
+	other.Seal()
+	for name, change := range map[string]func(r *ledger.Record){
+		"payload": func(r *ledger.Record) { r.Body.Payload = other.Body.Payload },
+		"payload and hash": func(r *ledger.Record) {
+			r.Body.Payload, r.Body.PayloadHash = other.Body.Payload, other.Body.PayloadHash
+		},
+		"body": func(r *ledger.Record) { r.Body = other.Body },
+		"whole record": func(r *ledger.Record) {
+			r.Body, r.Header.Commitment = other.Body, other.Header.Commitment
+			r.Leaf = r.Header.LeafHash()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBook()
+			at := b.add(accepted("c", "a", 1, 0), accepted("c", "b", 2, 0))
+			q := caughtUp(t, b).Query()
+			all, err := q.Entries(t.Context(), at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if shown, err := q.Payloads(t.Context(), all); err != nil || len(shown) != 2 {
+				t.Fatalf("before: %q, %v", shown, err)
+			}
+			b.mu.Lock()
+			change(&b.records[at[0]-1])
+			b.mu.Unlock()
+			if shown, err := q.Payloads(t.Context(), all); !errors.Is(err, ledger.ErrDamaged) || !strings.Contains(fmt.Sprint(err), "position "+at[0].String()) {
+				t.Errorf("shown: %q, %v", shown, err)
+			}
+		})
+	}
 }
 
 // TestFollow reads entries as they come.

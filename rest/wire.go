@@ -103,7 +103,9 @@ func problemOf(err error) *Problem {
 		return &Problem{Code: "invalid_parameter", Detail: "the position is beyond the head of this ledger", cause: err}
 	case errors.Is(err, ledger.ErrBusy):
 		return retry("busy", "too many events wait to be stored; send the request again", err)
-	case errors.Is(err, ledger.ErrUnavailable), errors.Is(err, ledger.ErrUnknown), errors.Is(err, ledger.ErrDamaged):
+	case errors.Is(err, ledger.ErrDamaged):
+		return &Problem{Code: "internal", Detail: "the ledger is damaged: what is stored is not what was written; auditctl verify names the place", cause: err}
+	case errors.Is(err, ledger.ErrUnavailable), errors.Is(err, ledger.ErrUnknown):
 		return retry("ledger_unavailable", "the ledger cannot be reached or does not take events now; send the request again", err)
 	case errors.Is(err, context.DeadlineExceeded):
 		return retry("busy", "the request took too long; send it again", err)

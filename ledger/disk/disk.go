@@ -62,7 +62,7 @@ type Config struct {
 	Queue   int    // calls of Append that may wait; 256 when 0
 	Group   int    // bytes of frames after which a group is committed; 8 MiB when 0
 
-	Existing bool // refuse a folder without a ledger instead of creating one
+	Existing bool // for one who only reads: refuse a folder without a ledger instead of creating one, take no entries, and leave the log as it is
 	Import   bool // take records of another ledger and no entries: see ledger.Importer; none is created
 
 	Now    func() time.Time // of the first record; time.Now when nil
@@ -189,27 +189,23 @@ func (s *Store) open() (err error) {
 	if s.lock, err = keyindex.LockFolder(s.c.Dir, s.c.Now()); err != nil {
 		return err
 	}
-	if s.log, err = openSegments(s.c); err != nil {
-		return err
-	}
-	s.head = s.log.last()
 	if err := s.refuseUnfinished(); err != nil {
 		return err
 	}
-	s.index, err = keyindex.Open(keyindex.Config{Dir: filepath.Join(s.c.Dir, "index"), Logger: s.c.Logger, Fatal: s.c.Fatal})
+	s.index, err = keyindex.Open(keyindex.Config{Dir: filepath.Join(s.c.Dir, indexDir), Logger: s.c.Logger, Fatal: s.c.Fatal})
 	if err != nil {
 		return err
 	}
+	if s.log, err = openSegments(s.c, s.index.Cursor()); err != nil {
+		return err
+	}
+	s.head = s.log.last()
 	return s.catchUp()
 }
 
 // catchUp brings the index to the end of the log.
 func (s *Store) catchUp() error {
 	cursor := s.index.Cursor()
-	if cursor > s.head {
-		return fmt.Errorf("%s ends at position %d, but the key index has seen %d: records that were stored are gone; restore the log, or delete %s to accept the loss: %w",
-			s.log.dir, s.head, cursor, filepath.Join(s.c.Dir, "index"), ledger.ErrDamaged)
-	}
 	if behind := s.head - cursor; behind > 100_000 {
 		s.c.Logger.Info("reading the log into the key index", "records", behind)
 	}

@@ -474,8 +474,50 @@ func TestDamage(t *testing.T) {
 	}
 	// The index has seen the last group: that cannot be taken for a torn end.
 	writeLog(t, base, whole[:sizes[5]-1])
-	if _, err := disk.Open(disk.Config{Dir: base, Logger: quiet()}); !errors.Is(err, ledger.ErrDamaged) || !strings.Contains(err.Error(), "records that were stored are gone") {
-		t.Errorf("the last group is gone, the index knows it: %v", err)
+	for _, existing := range []bool{true, false} {
+		if _, err := disk.Open(disk.Config{Dir: base, Existing: existing, Logger: quiet()}); !errors.Is(err, ledger.ErrDamaged) ||
+			!strings.Contains(err.Error(), "records that were stored are gone") || !strings.Contains(err.Error(), fmt.Sprintf("offset %d", sizes[4])) {
+			t.Errorf("the last group is gone, the index knows it: %v", err)
+		}
+	}
+	wantLog(t, base, whole[:sizes[5]-1])
+}
+
+// wantLog checks that nothing in the folder of the log was changed since writeLog.
+func wantLog(t *testing.T, dir string, segment []byte) {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(dir, "log", "*"))
+	if err != nil || len(names) != 1 {
+		t.Fatalf("%q, %v", names, err)
+	}
+	if got, err := os.ReadFile(names[0]); err != nil || !bytes.Equal(got, segment) {
+		t.Errorf("the log was changed: %d bytes, before %d, %v", len(got), len(segment), err)
+	}
+}
+
+// TestReadTornLog: who only reads a log with a torn end reads what is before it, and leaves it for whoever writes next.
+func TestReadTornLog(t *testing.T) {
+	base := t.TempDir()
+	file, sizes := damageBase(t, base, 0)
+	whole, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	torn := whole[:sizes[5]-1]
+	writeLog(t, dir, torn)
+	s := mustOpen(t, disk.Config{Dir: dir, Existing: true, Logger: quiet()})
+	before := len(ledgertest.ReadAll(t, s))
+	if _, err := s.Append(t.Context(), []*ledger.Entry{event(99)}); !errors.Is(err, ledger.ErrUnavailable) {
+		t.Errorf("it takes events: %v", err)
+	}
+	mustClose(t, s)
+	wantLog(t, dir, torn)
+	s = mustOpen(t, disk.Config{Dir: dir, Logger: quiet()})
+	defer s.Close()
+	wantRecords(t, s, before)
+	if names, _ := filepath.Glob(filepath.Join(dir, "log", "*.torn")); len(names) != 1 {
+		t.Errorf("kept: %q", names)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 
 const (
 	logDir      = "log"
+	indexDir    = "index"
 	segmentName = "%020d.seg"
 )
 
@@ -39,11 +40,19 @@ type segments struct {
 
 	mu   sync.RWMutex // guards list and the last segment's members
 	list []*segment
+
+	torn *tail // found when it was opened; nil: nothing
 }
 
-// openSegments opens every segment, checks that they follow one another, and cuts what is behind
-// the last commit.
-func openSegments(c Config) (*segments, error) {
+// tail is what stands behind the last commit, and why it is none.
+type tail struct {
+	bytes []byte
+	err   error
+}
+
+// openSegments opens every segment, checks that they follow one another and hold all records that were seen before, and
+// only then cuts what is behind the last commit.
+func openSegments(c Config, seen ledger.Position) (*segments, error) {
 	l := &segments{c: c, dir: filepath.Join(c.Dir, logDir)}
 	names, err := filepath.Glob(filepath.Join(l.dir, "*.seg"))
 	if err != nil {
@@ -55,12 +64,43 @@ func openSegments(c Config) (*segments, error) {
 			return nil, errors.Join(err, l.close())
 		}
 	}
-	if len(l.list) == 0 || l.list[len(l.list)-1].sealed {
-		if err := l.create(l.last() + 1); err != nil {
-			return nil, errors.Join(err, l.close())
-		}
+	if l.last() < seen {
+		return nil, errors.Join(l.lost(seen), l.close())
+	}
+	if err := l.end(); err != nil {
+		return nil, errors.Join(err, l.close())
 	}
 	return l, nil
+}
+
+// lost says that records that were seen once are not there.
+func (l *segments) lost(seen ledger.Position) error {
+	at := l.dir
+	if l.torn != nil {
+		at = fmt.Sprintf("segment %s, offset %d: %v: %s", l.active().path, l.active().end, l.torn.err, l.dir)
+	}
+	return fmt.Errorf("%s ends at position %d, but the key index has seen %d: records that were stored are gone, and nothing was changed; restore the log, or delete %s and %s to accept the loss: %w",
+		at, l.last(), seen, filepath.Join(l.c.Dir, indexDir), filepath.Join(l.c.Dir, "projections"), ledger.ErrDamaged)
+}
+
+// end cuts off a torn end and makes sure that there is a segment to write to. Who only reads leaves all as it is.
+func (l *segments) end() error {
+	if l.c.Existing {
+		if l.torn != nil {
+			l.c.Logger.Warn("behind the last commit of the log there is more: it is no part of the ledger, and is left as it is", "file", l.active().path,
+				"offset", l.active().end, "bytes", len(l.torn.bytes), "because", l.torn.err)
+		}
+		return nil
+	}
+	if l.torn != nil {
+		if err := l.cut(l.active()); err != nil {
+			return err
+		}
+	}
+	if len(l.list) == 0 || l.active().sealed {
+		return l.create(l.last() + 1)
+	}
+	return nil
 }
 
 func (l *segments) openSegment(path string, last bool) error {
@@ -80,7 +120,10 @@ func (l *segments) openSegment(path string, last bool) error {
 	}
 	if last && info.Size() <= headSize && l.neverUsed(head, info.Size()) {
 		l.list = l.list[:len(l.list)-1]
-		return errors.Join(f.Close(), os.Remove(path))
+		if err := f.Close(); err != nil || l.c.Existing {
+			return err
+		}
+		return os.Remove(path)
 	}
 	if g.first, err = decodeHead(head); err != nil {
 		return damaged(path, 0, err)
@@ -136,7 +179,7 @@ func (g *segment) readSeal(size int64) bool {
 	return true
 }
 
-// recover reads the last segment and cuts off what no commit covers.
+// recover reads the last segment, and finds what no commit covers.
 func (l *segments) recover(g *segment) error {
 	b, err := os.ReadFile(g.path)
 	if err != nil {
@@ -150,7 +193,8 @@ func (l *segments) recover(g *segment) error {
 	if at, ok := laterCommit(b, end, g.first+ledger.Position(g.records)); ok {
 		return damaged(g.path, int64(broken.at), fmt.Errorf("%w, and the commit at offset %d was written after it", broken.err, at))
 	}
-	return l.cut(g, b[end:], broken)
+	l.torn = &tail{b[end:], broken.err}
+	return nil
 }
 
 // fault is what ended a scan.
@@ -200,15 +244,15 @@ func laterCommit(b []byte, end int, next ledger.Position) (int, bool) {
 }
 
 // cut keeps what is behind the last commit in a file of its own, reports it, and takes it off.
-func (l *segments) cut(g *segment, tail []byte, broken fault) error {
-	if allZero(tail) {
+func (l *segments) cut(g *segment) error {
+	if allZero(l.torn.bytes) {
 		return l.truncate(g)
 	}
-	torn := fmt.Sprintf("%s.%d.torn", strings.TrimSuffix(g.path, ".seg"), g.end)
-	if err := l.writeFile(torn, tail); err != nil {
+	kept := fmt.Sprintf("%s.%d.torn", strings.TrimSuffix(g.path, ".seg"), g.end)
+	if err := l.writeFile(kept, l.torn.bytes); err != nil {
 		return fmt.Errorf("keep the torn end of the log: %w", err)
 	}
-	l.c.Logger.Warn("cut a torn end off the log: it was never acknowledged", "file", g.path, "offset", g.end, "bytes", len(tail), "kept", torn, "because", broken.err)
+	l.c.Logger.Warn("cut a torn end off the log: no commit follows it", "file", g.path, "offset", g.end, "bytes", len(l.torn.bytes), "kept", kept, "because", l.torn.err)
 	return l.truncate(g)
 }
 

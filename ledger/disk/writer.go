@@ -39,8 +39,8 @@ func (s *Store) Append(ctx context.Context, entries []*ledger.Entry) ([]ledger.O
 	if len(entries) == 0 {
 		return nil, nil
 	}
-	if s.c.Import {
-		return nil, fmt.Errorf("the store was opened to import records: %w", ledger.ErrUnavailable)
+	if s.c.Import || s.c.Existing {
+		return nil, fmt.Errorf("the store was opened to import records, or only to be read: %w", ledger.ErrUnavailable)
 	}
 	if err := s.Healthy(ctx); err != nil && s.stopped() {
 		return nil, err
