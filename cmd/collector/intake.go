@@ -38,6 +38,8 @@ type tally struct {
 	Known    int `json:"known"`    // pending or dead already
 	Filtered int `json:"filtered"` // left out by the rules
 	Dead     int `json:"dead"`     // kept as dead letters
+
+	KnownDead int `json:"-"` // of the known
 }
 
 func (t *tally) add(other tally) {
@@ -45,6 +47,7 @@ func (t *tally) add(other tally) {
 	t.Known += other.Known
 	t.Filtered += other.Filtered
 	t.Dead += other.Dead
+	t.KnownDead += other.KnownDead
 }
 
 func newIntake(box *outbox.Outbox, rules *outbox.Rules, alerts *outbox.Alerts, log *slog.Logger, reg prometheus.Registerer) (*intake, error) {
@@ -96,6 +99,9 @@ func (in *intake) commit(ctx context.Context, l *lot, mark *outbox.Mark) (tally,
 			count.Queued++
 		case outbox.Known:
 			count.Known++
+		case outbox.KnownBuried:
+			count.Known++
+			count.KnownDead++
 		case outbox.Buried:
 			count.Dead++
 			if first < 0 {

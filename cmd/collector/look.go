@@ -169,10 +169,18 @@ func (c *deadListCommand) Run(shared *Shared, p *program) error {
 				}
 				continue
 			}
-			fmt.Fprintf(t, "%d\t%s\t%s\t%d\t%s\t%d\t%s\t%s\n", d.ID, d.DiedAt.UTC().Format(time.RFC3339), d.Reason.Code, d.Reason.Status, printable(d.Key()), d.Times, printable(d.Origin), printable(d.Reason.Text))
+			fmt.Fprintf(t, "%d\t%s\t%s\t%d\t%s\t%d\t%s\t%s\n", d.ID, d.DiedAt.UTC().Format(time.RFC3339), d.Reason.Code, d.Reason.Status, keyColumn(&d), d.Times, printable(d.Origin), printable(d.Reason.Text))
 		}
 		return t.Flush()
 	})
+}
+
+// keyColumn is a dead letter's key; input that is no event has none.
+func keyColumn(d *outbox.DeadLetter) string {
+	if d.ContractID == "" && d.EventID == "" && d.Sequence == "" {
+		return "-"
+	}
+	return printable(d.Key())
 }
 
 // printable keeps control characters of a source away from the terminal.

@@ -105,8 +105,13 @@ func TestSendBadInput(t *testing.T) {
 			t.Errorf("dead list: got %s %v, want it to say %q", out, err, want)
 		}
 	}
-	if strings.Contains(out, "planted") {
-		t.Errorf("dead list shows a payload value: %s", out)
+	if strings.Contains(out, "planted") || strings.Contains(out, "::") {
+		t.Errorf("dead list shows a payload value, or a key without ids: %s", out)
+	}
+	again := `{"contractType":"t","contractId":"c","eventId":"twice","sequence":1,"payload":{"a":1,"a":2}}` + "\n"
+	out, _, err = collector(t, strings.NewReader(again), args(db, url, "send", "-")...)
+	if err == nil || !strings.Contains(out, "1 known") {
+		t.Errorf("what is a dead letter already: %q, %v, want an error", out, err)
 	}
 }
 

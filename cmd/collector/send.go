@@ -116,7 +116,7 @@ func (c *sendCommand) summary(ctx context.Context, p *program, box *outbox.Outbo
 		return fmt.Errorf("stopped: %d events are still pending and safe; run it again, or collector run", stats.Pending)
 	case stats.Parked > 0:
 		return fmt.Errorf("%d events are parked: the ledger does not take them from this source", stats.Parked)
-	case done.dead.Load()+done.refused.Load() > 0:
+	case done.dead.Load()+done.refused.Load()+done.knownDead.Load() > 0: // also those that were dead before
 		return errors.New("not everything could be delivered: collector dead list")
 	}
 	return nil
@@ -131,14 +131,15 @@ type progress struct {
 	start time.Time
 	total int64 // bytes of the files, 0 when not known
 
-	bytes, queued, known, filtered, refused atomic.Int64
-	accepted, duplicates, dead, parked      atomic.Int64
+	bytes, queued, known, knownDead, filtered, refused atomic.Int64
+	accepted, duplicates, dead, parked                 atomic.Int64
 }
 
 func (p *progress) counted(t tally, bytes int) {
 	p.bytes.Add(int64(bytes))
 	p.queued.Add(int64(t.Queued))
 	p.known.Add(int64(t.Known))
+	p.knownDead.Add(int64(t.KnownDead))
 	p.filtered.Add(int64(t.Filtered))
 	p.refused.Add(int64(t.Dead))
 }

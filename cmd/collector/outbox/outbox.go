@@ -219,9 +219,10 @@ func (o *Outbox) release() error {
 type Outcome int
 
 const (
-	Queued Outcome = iota // it is pending now
-	Known                 // the same event is pending or dead already
-	Buried                // it is a dead letter
+	Queued      Outcome = iota // it is pending now
+	Known                      // the same event is pending already
+	KnownBuried                // the same event is a dead letter already
+	Buried                     // it is a dead letter
 )
 
 // Mark is how far a followed file has been read. It is stored in the same transaction as the
@@ -406,7 +407,7 @@ func (tx txn) enqueue(e Event, anyDead bool) (Outcome, error) {
 	if anyDead {
 		bodyHash := sha256.Sum256(e.Body)
 		if dead, err := tx.count(tx.o.stmt.isDead, key, e.PayloadHash[:], bodyHash[:]); err != nil || dead {
-			return Known, err
+			return KnownBuried, err
 		}
 	}
 	if e.Form == FormEnvelope {

@@ -225,8 +225,8 @@ func TestSettle(t *testing.T) {
 		t.Errorf("dead: got %+v", d)
 	}
 	// A dead letter stays one: the source may send it as often as it likes.
-	if got := enqueue(t, o, event("c", "e", 2, `{}`))[0]; got != Known {
-		t.Errorf("a dead event again: got %d, want %d", got, Known)
+	if got := enqueue(t, o, event("c", "e", 2, `{}`))[0]; got != KnownBuried {
+		t.Errorf("a dead event again: got %d, want %d", got, KnownBuried)
 	}
 	// The same key with the fault mended is another event.
 	mended := event("c", "e", 2, `{}`)
