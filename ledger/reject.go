@@ -24,6 +24,10 @@ const (
 	CodeContractClosed   = "contract_closed"
 )
 
+// Codes are all of them.
+var Codes = []string{CodeInvalidEvent, CodeInvalidPayload, CodeDuplicateMember, CodePayloadTooLarge, CodeTooOld, CodeInFuture,
+	CodeTypeNotAllowed, CodeInvalidSignature, CodePayloadConflict, CodeConflict, CodeContractClosed}
+
 // Rejection says why an event is not accepted: a code for programs, a sentence for people, and all
 // that is wrong, by path. None of it holds a value of the payload.
 type Rejection struct {

@@ -369,10 +369,15 @@ func (f *findings) single(s *sequences, kind byte, r *ledger.Record) {
 	f.note(kind, r)
 }
 
-// note writes the row of a finding about one entry. It says nothing that is not in its key.
+// note writes the row of a finding about one entry. It says nothing that is not in its key, but for one that came back
+// with another payload: any value says that.
 func (f *findings) note(kind byte, r *ledger.Record) {
 	f.total(kind, 1)
-	f.t.put(findingKey(f.t.prefix, r.Header.ContractID, kind, r.Header.Sequence, r.Position), nil)
+	var val []byte
+	if kind == kindReingested && r.Body.PayloadChanged {
+		val = []byte{1}
+	}
+	f.t.put(findingKey(f.t.prefix, r.Header.ContractID, kind, r.Header.Sequence, r.Position), val)
 }
 
 // total counts a finding among all of its kind, or one less.
@@ -500,6 +505,9 @@ func decodeFinding(key, val []byte) (f Finding, err error) {
 		return f, err
 	}
 	f.Message = f.message(1)
+	if key[0] == kindReingested && len(val) > 0 {
+		f.Message = fmt.Sprintf("The event with sequence %d came back with another payload after its window had passed and was accepted anew.", seq)
+	}
 	return f, nil
 }
 

@@ -3,8 +3,32 @@ package projections
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
+
+	"github.com/talenttrust/auditledger/ledger"
+	"github.com/talenttrust/auditledger/ledger/canonical"
 )
+
+// TestReingested: a key that came back with another payload says so.
+func TestReingested(t *testing.T) {
+	const hour = 3_600_000
+	b := newBook()
+	other := func(e *ledger.Entry) {
+		e.Body.Payload = []byte(`{"amount":1000}`)
+		e.Body.PayloadHash = canonical.Sum(e.Body.Payload)
+	}
+	b.add(accepted("c", "a", 1, 0), accepted("c", "a", 1, 2*hour), accepted("c", "a", 1, 4*hour, other))
+	page, err := caughtUp(t, b).Query().Findings(t.Context(), "c", Page{First: MaxPage})
+	if err != nil || len(page.Findings) != 2 {
+		t.Fatalf("%+v, %v", page.Findings, err)
+	}
+	for i, f := range page.Findings {
+		if f.Kind != Reingested || strings.Contains(f.Message, "another payload") != (i == 1) {
+			t.Errorf("%d: %+v", i, f)
+		}
+	}
+}
 
 // TestManyGaps fills the sequences of a contract in random order, so that its gaps grow beyond what
 // is kept in memory and shrink again, in batches of every size, with restarts in between.

@@ -99,7 +99,7 @@ func shipped() []projection {
 		{"history", 'h', 2, newHistory, string([]byte{tagEntry, tagLine})},
 		{"stats", 's', 1, newStats, ""},
 		{"contracts", 'c', 1, newContracts, ""},
-		{"findings", 'f', 1, newFindings, ""},
+		{"findings", 'f', 2, newFindings, ""},
 	}
 }
 

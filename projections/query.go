@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -483,6 +484,9 @@ func (q *Query) Contract(_ context.Context, contractID string) (found *Contract,
 func (q *Query) History(ctx context.Context, r HistoryRequest) (page HistoryPage, err error) {
 	if r.Status != "" && r.Status != ledger.StatusAccepted && r.Status != ledger.StatusRejected {
 		return page, &ParameterError{"status", "must be accepted or rejected"}
+	}
+	if r.Code != "" && !slices.Contains(ledger.Codes, r.Code) { // an answer without entries would look like a clean record
+		return page, &ParameterError{"code", "must be one of " + strings.Join(ledger.Codes, ", ")}
 	}
 	p, err := r.Page.check(q.sealer("history", r.ContractID, r.Filter, r.Order))
 	if err != nil {

@@ -166,6 +166,7 @@ func TestParameters(t *testing.T) {
 		{"contracts?a;b", "query"},
 		{"contracts/c-1/history?order=up", "order must be desc or asc"},
 		{"contracts/c-1/history?status=duplicate", "status must be accepted or rejected"},
+		{"contracts/c-1/history?code=nope", "code must be one of invalid_event"},
 		{"contracts/c-1/history?payload=1", "payload"},
 		{"contracts/c-1/history?from=2026-03-01T12:00:00.0001Z", "from"},
 		{"contracts/c-1/history?to=-5", "to"},

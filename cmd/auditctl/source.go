@@ -43,10 +43,16 @@ type sourceAddCmd struct {
 	Contracts     []string      `help:"Patterns of contracts it may send events of; all when left out." placeholder:"PATTERN"`
 	ContractTypes []string      `help:"Patterns of types it may send; all when left out." placeholder:"PATTERN"`
 	Expires       time.Duration `help:"How long its key is good; for ever when left out." placeholder:"DURATION"`
+	Window        *string       `help:"How long a key of its events is bound to its payload, as 24h; 0 is for ever. IDEMPOTENCY_TTL when left out." placeholder:"DURATION"`
+	Late          string        `default:"" enum:",reject,accept" help:"What becomes of events over the age limit: reject (when left out) or accept, marked as late."`
+	Payload       string        `default:"" enum:",true,redacted,false" help:"What an auditor sees of payloads: true (when left out), redacted or false."`
 }
 
 // Run adds a source.
 func (c *sourceAddCmd) Run(_ context.Context, out *streams) error {
+	if c.Role == rest.RoleAuditor && c.Scheme != rest.SchemeBearer {
+		return errors.New("--scheme must be bearer for an auditor: only requests that send events are signed")
+	}
 	file, err := openSources(c.File, true)
 	if err != nil {
 		return err
@@ -60,11 +66,12 @@ func (c *sourceAddCmd) Run(_ context.Context, out *streams) error {
 	}
 	file.Sources = append(file.Sources, rest.SourceEntry{
 		Name: c.Name, Role: c.Role, Scheme: c.Scheme, Keys: []rest.KeyEntry{key}, Contracts: c.Contracts, ContractTypes: c.ContractTypes,
+		Window: c.Window, Late: c.Late, Payload: c.Payload,
 	})
 	if err := file.save(); err != nil {
 		return err
 	}
-	return out.sayKey(c.Name, key.ID, secret)
+	return out.sayKey(c.Name, c.File, &key, secret)
 }
 
 type sourceRotateCmd struct {
@@ -90,7 +97,7 @@ func (c *sourceRotateCmd) Run(_ context.Context, out *streams) error {
 	if err := file.save(); err != nil {
 		return err
 	}
-	return out.sayKey(c.Name, key.ID, secret)
+	return out.sayKey(c.Name, c.File, &key, secret)
 }
 
 type sourceRevokeCmd struct {
@@ -141,10 +148,13 @@ func (c *sourceListCmd) Run(_ context.Context, out *streams) error {
 	return w.Flush()
 }
 
-// sayKey prints a new secret, which is told nobody again.
-func (s *streams) sayKey(source, id, secret string) error {
+// sayKey prints a new secret. Of a token only the hash is kept; signatures cannot be checked without the secret itself.
+func (s *streams) sayKey(source, file string, key *rest.KeyEntry, secret string) error {
 	fmt.Fprintf(s.err, "This secret of %s is shown once. Send auditd a SIGHUP to take it in.\n", source)
-	_, err := fmt.Fprintf(s.out, "key: %s\nsecret: %s\n", id, secret)
+	if key.SHA256 == "" {
+		fmt.Fprintf(s.err, "It also stands in %s, as signatures need it: keep that file secret, or write file:PATH or env:NAME there instead.\n", file)
+	}
+	_, err := fmt.Fprintf(s.out, "key: %s\nsecret: %s\n", key.ID, secret)
 	return err
 }
 
