@@ -2,7 +2,8 @@
 .PHONY: run build test check bench fuzz soak
 
 run: ## start the service on the embedded store, data in ./data, on http://127.0.0.1:8080
-	go run ./cmd/auditd
+	CGO_ENABLED=0 go build -o bin/auditd ./cmd/auditd
+	@exec bin/auditd
 
 build: ## the programs, in ./bin
 	CGO_ENABLED=0 go build -trimpath -o bin/ ./cmd/auditd ./cmd/auditctl ./cmd/collector

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/url"
 	"os"
 	"slices"
 	"sort"
@@ -23,7 +25,20 @@ import (
 // remote is a running service.
 type remote struct {
 	URL   string `env:"AUDITCTL_URL" default:"http://127.0.0.1:8080" help:"Address of the service."`
-	Token string `env:"AUDITCTL_TOKEN" help:"Bearer token of an auditor or admin."`
+	Token string `env:"AUDITCTL_TOKEN" help:"Bearer token of an auditor or admin; rebuild needs an admin's."`
+}
+
+// Validate is called by the parser.
+func (r *remote) Validate() error {
+	if !isAddress(r.URL) {
+		return errors.New("--url must be the http or https address of a service, such as http://127.0.0.1:8080")
+	}
+	return nil
+}
+
+func isAddress(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != ""
 }
 
 func (r *remote) do(ctx context.Context, method, path string, body []byte, header http.Header) (*http.Response, error) {
@@ -191,15 +206,23 @@ func (c *tailCmd) Run(ctx context.Context, s *streams) error {
 	if err != nil {
 		return err
 	}
+	said := ""
 	for delay := time.Second; ; delay = min(2*delay, 30*time.Second) {
+		before := c.After
 		got, err := c.stream(ctx, s, body)
 		if ctx.Err() != nil {
 			return nil
 		}
+		if c.After != before {
+			said, delay = "", time.Second
+		}
 		if err != nil && !got {
 			return err
 		}
-		fmt.Fprintln(s.err, "auditctl: the connection broke, trying again")
+		if reason := cmp.Or(err, io.EOF).Error(); reason != said { // once for each cause
+			said = reason
+			fmt.Fprintf(s.err, "auditctl: the connection to %s broke, trying again: %s\n", c.URL, reason)
+		}
 		select {
 		case <-ctx.Done():
 			return nil

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -76,7 +75,7 @@ func (c *sampleCmd) Validate() error {
 	if c.Repeats+c.Conflicts+c.Reused+c.Malformed > 1 {
 		return errors.New("--repeats, --conflicts, --reused and --malformed must not add up to more than 1")
 	}
-	if u, err := url.Parse(c.Post); c.Post != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
+	if c.Post != "" && !isAddress(c.Post) {
 		return errors.New("--post must be the http or https address of a service")
 	}
 	return nil

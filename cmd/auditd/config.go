@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,7 +30,7 @@ type config struct {
 	LedgerStore      string `env:"LEDGER_STORE" default:"disk" help:"Where the ledger is kept: disk, which is the data folder, or the esdb:// or kurrentdb:// connection string of a server."`
 	DiskReserveBytes uint64 `env:"DISK_RESERVE_BYTES" default:"536870912" help:"Free space to leave; below it events are refused until there is room."`
 	InstanceID       string `env:"INSTANCE_ID" help:"Names this instance's streams. When empty, one is made and kept in the data folder."`
-	RedisURL         string `env:"REDIS_URL" help:"Redis with the shared idempotency window, redis:// or rediss://, for a cluster redis+cluster://; empty for none."`
+	RedisURL         string `env:"REDIS_URL" help:"Redis with the shared idempotency window, redis:// or rediss://, for a cluster redis+cluster:// or rediss+cluster://; empty for none."`
 
 	SourcesFile    string        `env:"SOURCES_FILE" help:"YAML file of the sources, their keys and rights. Without it everybody on this machine may do all."`
 	IdempotencyTTL time.Duration `env:"IDEMPOTENCY_TTL" name:"idempotency-ttl" default:"24h" help:"How long a key is bound to its payload, for sources that do not say; 0 is for ever."`
@@ -52,14 +53,14 @@ type config struct {
 	GraphQLQueries       string `env:"GRAPHQL_QUERIES" name:"graphql-queries" help:"Folder of *.graphql files that clients may name by their SHA-256."`
 	GraphQLQueriesOnly   bool   `env:"GRAPHQL_QUERIES_ONLY" name:"graphql-queries-only" help:"Allow no other queries than those."`
 
-	LogLevel  slog.Level `env:"LOG_LEVEL" default:"info" help:"debug, info, warn or error."`
-	LogFormat string     `env:"LOG_FORMAT" default:"text" enum:"text,json" help:"text or json."`
+	LogLevel  string `env:"LOG_LEVEL" default:"info" enum:"debug,info,warn,error" help:"debug, info, warn or error."`
+	LogFormat string `env:"LOG_FORMAT" default:"text" enum:"text,json" help:"text or json."`
 }
 
 // parseConfig reads the settings. It returns nil when only help was asked for.
 func parseConfig(args []string, stdout io.Writer) (*config, error) {
 	c, helped := new(config), false
-	file, err := dotEnv(".env")
+	file, used, err := dotEnv(".env")
 	if err != nil {
 		return nil, err
 	}
@@ -71,27 +72,34 @@ func parseConfig(args []string, stdout io.Writer) (*config, error) {
 	if _, err = parser.Parse(args); helped {
 		return nil, nil
 	}
+	if err != nil && len(*used) > 0 {
+		err = fmt.Errorf("%w (.env sets %s)", err, strings.Join(*used, ", "))
+	}
 	return c, err
 }
 
 // dotEnv reads settings from a file of KEY=value lines, if there is one. The environment itself is
-// not changed, and wins.
-func dotEnv(name string) (kong.Resolver, error) {
+// not changed, and wins. used are the names of the settings that are taken from the file.
+func dotEnv(name string) (resolver kong.Resolver, used *[]string, err error) {
 	values, err := godotenv.Read(name)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s: is not a file of KEY=value lines", name) // the cause would quote it, secrets and all
+		return nil, nil, fmt.Errorf("%s: is not a file of KEY=value lines", name) // the cause would quote it, secrets and all
 	}
+	used = new([]string)
 	return kong.ResolverFunc(func(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
 		for _, env := range flag.Envs {
 			if _, set := os.LookupEnv(env); set {
 				return nil, nil
 			}
 			if v, ok := values[env]; ok {
+				if !slices.Contains(*used, env) {
+					*used = append(*used, env)
+				}
 				return v, nil
 			}
 		}
 		return nil, nil
-	}), nil
+	}), used, nil
 }
 
 // Validate is called by the parser. It names the setting and the rule.
@@ -112,7 +120,7 @@ func (c *config) Validate() error {
 		return errors.New("DISK_RESERVE_BYTES must be at least 1")
 	}
 	if c.IdempotencyTTL < 0 || c.IdempotencyTTL != c.IdempotencyTTL.Truncate(time.Millisecond) {
-		return fmt.Errorf("IDEMPOTENCY_TTL must be whole milliseconds, or 0 for ever, is %s", c.IdempotencyTTL)
+		return fmt.Errorf("IDEMPOTENCY_TTL must be a duration in whole milliseconds such as 24h, not negative, or 0 for ever, is %s", c.IdempotencyTTL)
 	}
 	if c.InstanceID != "" && !ledger.ValidID(c.InstanceID, 64) {
 		return errors.New("INSTANCE_ID must be 1 to 64 characters of A-Z a-z 0-9 _ - . @")
@@ -151,6 +159,9 @@ func (c *config) validateParts() error {
 		}
 	}
 	addr, err := net.ResolveTCPAddr("tcp", c.Listen)
+	if c.Listen == "" {
+		err = errors.New("it is empty")
+	}
 	if err != nil {
 		return fmt.Errorf("LISTEN must be an address and a port such as 127.0.0.1:8080: %w", err)
 	}
@@ -181,7 +192,9 @@ func (c *config) validateStore() error {
 }
 
 func (c *config) logger(w io.Writer) *slog.Logger {
-	o := &slog.HandlerOptions{Level: c.LogLevel, ReplaceAttr: ledger.Redact}
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(c.LogLevel)) // it is one of those that the parser takes
+	o := &slog.HandlerOptions{Level: level, ReplaceAttr: ledger.Redact}
 	if c.LogFormat == "json" {
 		return slog.New(slog.NewJSONHandler(w, o))
 	}

@@ -118,7 +118,7 @@ func serve(ctx context.Context, fail context.CancelCauseFunc, c *config, stdout 
 	}
 	listener, err := net.Listen("tcp", c.Listen)
 	if err != nil {
-		return fmt.Errorf("listen: %w", err)
+		return fmt.Errorf("LISTEN: %w; stop what uses %s, or set another address (port 0: a free one)", err, c.Listen)
 	}
 	scheme := "http"
 	if cert != nil {

@@ -52,7 +52,7 @@ func decodeHead(b []byte) (ledger.Position, error) {
 	case string(b[:len(magic)]) != magic:
 		return 0, errors.New("this is no segment of a ledger")
 	case le.Uint16(b[8:]) != formatVersion:
-		return 0, fmt.Errorf("format version %d is not known, only %d", le.Uint16(b[8:]), formatVersion)
+		return 0, fmt.Errorf("format version %d is not known, only %d; a newer program may have written it", le.Uint16(b[8:]), formatVersion)
 	case sum(b[:headSize-4]) != le.Uint32(b[headSize-4:]):
 		return 0, errSum
 	}
