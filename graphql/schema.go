@@ -17,12 +17,23 @@ func enum(name, description string, values map[string]any) *graphql.Enum {
 	return graphql.NewEnum(graphql.EnumConfig{Name: name, Description: description, Values: config})
 }
 
-func kindValues(values ...projections.FindingKind) map[string]any {
-	m := map[string]any{}
-	for _, v := range values {
-		m[string(v)] = string(v)
+func enumOfKinds() *graphql.Enum {
+	config := graphql.EnumValueConfigMap{}
+	for kind, description := range findingKinds {
+		config[string(kind)] = &graphql.EnumValueConfig{Value: string(kind), Description: description}
 	}
-	return m
+	return graphql.NewEnum(graphql.EnumConfig{Name: "FindingKind", Description: "What an auditor should look at.", Values: config})
+}
+
+// findingKinds are the kinds of findings, and what they say.
+var findingKinds = map[projections.FindingKind]string{
+	projections.SequenceGap:        "Between two accepted events, sequences are missing. It goes away when they come.",
+	projections.SequenceReused:     "A sequence was accepted again, under another event id.",
+	projections.SequenceRegression: "A sequence arrived after a higher one.",
+	projections.Conflict:           "An event was refused: its key is bound to another payload.",
+	projections.Reingested:         "A key came back after its window and was accepted anew.",
+	projections.Sanitized:          "An event held bytes that were replaced or removed.",
+	projections.Late:               "An event was over the age limit, and its source may be late.",
 }
 
 func required(t graphql.Type) *graphql.NonNull { return graphql.NewNonNull(t) }
@@ -50,8 +61,7 @@ func newSchema(r *resolver) (graphql.Schema, error) {
 	t.order = enum("Order", "By ledger position.", map[string]any{"DESC": "DESC", "ASC": "ASC"})
 	t.bucket = enum("Bucket", "Width of a series.", map[string]any{"HOUR": string(projections.Hour), "DAY": string(projections.Day)})
 	t.byOrder = enum("ContractOrder", "How contracts are sorted.", map[string]any{"CONTRACT_ID": "CONTRACT_ID", "LAST_ACTIVITY": "LAST_ACTIVITY"})
-	t.kind = enum("FindingKind", "What an auditor should look at.", kindValues(projections.SequenceGap, projections.SequenceReused, projections.SequenceRegression,
-		projections.Conflict, projections.Reingested, projections.Sanitized, projections.Late))
+	t.kind = enumOfKinds()
 	t.makeNode()
 	t.makeFilter()
 	t.makeEntry()
