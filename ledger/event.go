@@ -31,10 +31,21 @@ type Event struct {
 // Key is the deduplication key.
 func (e *Event) Key() Key { return Key{e.ContractID, e.EventID, e.Sequence} }
 
-// LogValue keeps payloads out of every log line.
+func (e *Event) hasKey() bool { return e.ContractID != "" && e.EventID != "" && e.Sequence >= 0 }
+
+// LogValue keeps payloads out of every log line. What could not be read of the event is left out.
 func (e *Event) LogValue() slog.Value {
-	return slog.GroupValue(slog.String("key", e.Key().String()), slog.String("contractType", e.ContractType),
-		slog.String("payloadHash", e.PayloadHash.String()), slog.String("payload", redactedPayload))
+	var attrs []slog.Attr
+	if e.hasKey() {
+		attrs = append(attrs, slog.String("key", e.Key().String()))
+	} else {
+		attrs = append(attrs, slog.String("contractId", e.ContractID), slog.String("eventId", e.EventID))
+	}
+	attrs = append(attrs, slog.String("contractType", e.ContractType))
+	if !e.PayloadHash.IsZero() {
+		attrs = append(attrs, slog.String("payloadHash", e.PayloadHash.String()))
+	}
+	return slog.GroupValue(append(attrs, slog.String("payload", redactedPayload))...)
 }
 
 // parser turns the received bytes of one event into an Event. It collects everything that is wrong

@@ -205,7 +205,7 @@ func (l *Ledger) prepare(req Request, contractType string, events [][]byte, now 
 // describe begins the result with what is known of the event.
 func (d *draft) describe() {
 	d.result = Result{Key: d.event.Key(), PayloadHash: d.event.PayloadHash}
-	d.result.HasKey = d.event.ContractID != "" && d.event.EventID != "" && d.event.Sequence >= 0
+	d.result.HasKey = d.event.hasKey()
 }
 
 func notAllowed() *Rejection {
