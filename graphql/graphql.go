@@ -166,14 +166,23 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, media string, re
 	return h.write(w, media, result)
 }
 
-// check parses and validates the query within the limits.
-func (h *Handler) check(req request) (*ast.Document, error) {
+// check parses and validates the query within the limits. What the library stumbles over is no query.
+func (h *Handler) check(req request) (doc *ast.Document, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			h.c.Logger.Error("graphql: a query cannot be checked", "panic", clip(fmt.Sprint(p)))
+			doc, err = nil, refused("VALIDATION", "the query cannot be validated")
+		}
+	}()
 	if err := h.c.Limits.scan(req.Query, !h.c.NoIntrospection); err != nil {
 		return nil, err
 	}
-	doc, err := parser.Parse(parser.ParseParams{Source: source.NewSource(&source.Source{Body: []byte(req.Query), Name: "query"})})
+	doc, err = parser.Parse(parser.ParseParams{Source: source.NewSource(&source.Source{Body: []byte(req.Query), Name: "query"})})
 	if err != nil {
 		return nil, syntaxFailure(err)
+	}
+	if err := wholeTypes(doc); err != nil {
+		return nil, err
 	}
 	if err := h.c.Limits.measure(doc, req.Variables); err != nil {
 		return nil, err

@@ -394,6 +394,33 @@ func TestBombs(t *testing.T) {
 	}
 }
 
+// TestCostOfVariables: what a page size costs does not depend on how it comes.
+func TestCostOfVariables(t *testing.T) {
+	h := open(t, graphql.Config{})
+	const page = `contracts(first:$n){edges{node{history(first:$n){edges{node{id}}}}}}`
+	for query, code := range map[string]string{
+		`query($n:Int=1000){` + page + `}`:                                   "TOO_EXPENSIVE",
+		`query a($n:Int=1){` + page + `} query b($n:Int=1000){` + page + `}`: "TOO_EXPENSIVE",
+		`query($n:Int=10){` + page + `}`:                                     `"data"`,
+	} {
+		for _, variables := range []map[string]any{nil, {}, {"n": nil}} {
+			if _, body := h.ask(t, query, variables); !strings.Contains(body, code) {
+				t.Errorf("%s with %v: %.200s, want %s", query, variables, body, code)
+			}
+		}
+	}
+}
+
+// TestHalfTypes: what the library parses, and then stumbles over, is the client's mistake.
+func TestHalfTypes(t *testing.T) {
+	h := open(t, graphql.Config{})
+	for _, query := range []string{`query($c:){__typename}`, `query($c:!){__typename}`, `query($c:]){__typename}`, `query($c:[]){__typename}`, `query($c:$d:Int){__typename}`, `subscription($c:){activity{id}}`} {
+		if status, body := h.ask(t, query, nil, "application/graphql-response+json"); status != 400 || !strings.Contains(body, `"errors"`) || len(body) > 1000 {
+			t.Errorf("%s: %d %.300s", query, status, body)
+		}
+	}
+}
+
 func TestVariablesOfWrongType(t *testing.T) {
 	h := open(t, graphql.Config{})
 	for _, v := range []any{1, true, []int{1}, map[string]int{"a": 1}, nil, strings.Repeat("9", 50_000)} {

@@ -138,13 +138,47 @@ func (s *scanner) inSelection() bool {
 	return len(s.open) > 0
 }
 
+// wholeTypes refuses variables whose type is not all there, which the library parses and then stumbles over.
+func wholeTypes(doc *ast.Document) error {
+	for _, d := range doc.Definitions {
+		if op, ok := d.(*ast.OperationDefinition); ok {
+			for _, v := range op.VariableDefinitions {
+				if !wholeType(v.Type) {
+					return refused("SYNTAX", "the variable %s has no type", clip(v.Variable.Name.Value))
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func wholeType(t ast.Type) bool {
+	switch t := t.(type) {
+	case *ast.List:
+		return wholeType(t.Type)
+	case *ast.NonNull:
+		return wholeType(t.Type)
+	case *ast.Named:
+		return t != nil && t.Name != nil
+	}
+	return false
+}
+
 // measure refuses queries whose fragments form a cycle, that are too deep once fragments are spread,
 // or whose answer could hold too many fields.
 func (l *Limits) measure(doc *ast.Document, variables map[string]any) error {
-	m := meter{limits: l, variables: variables, fragments: map[string]*ast.FragmentDefinition{}, known: map[string]size{}, inside: map[string]bool{}}
+	m := meter{limits: l, variables: variables, defaults: map[string][]ast.Value{}, fragments: map[string]*ast.FragmentDefinition{}, known: map[string]size{}, inside: map[string]bool{}}
 	for _, d := range doc.Definitions {
-		if f, ok := d.(*ast.FragmentDefinition); ok {
-			m.fragments[f.Name.Value] = f
+		switch d := d.(type) {
+		case *ast.FragmentDefinition:
+			m.fragments[d.Name.Value] = d
+		case *ast.OperationDefinition:
+			m.operations++
+			for _, v := range d.VariableDefinitions {
+				if v.DefaultValue != nil {
+					m.defaults[v.Variable.Name.Value] = append(m.defaults[v.Variable.Name.Value], v.DefaultValue)
+				}
+			}
 		}
 	}
 	for _, d := range doc.Definitions {
@@ -168,11 +202,13 @@ func (l *Limits) measure(doc *ast.Document, variables map[string]any) error {
 type size struct{ cost, depth int }
 
 type meter struct {
-	limits    *Limits
-	variables map[string]any
-	fragments map[string]*ast.FragmentDefinition
-	known     map[string]size // of fragments
-	inside    map[string]bool // fragments that are being measured
+	limits     *Limits
+	variables  map[string]any
+	operations int
+	defaults   map[string][]ast.Value // of variables, one for each operation that has one
+	fragments  map[string]*ast.FragmentDefinition
+	known      map[string]size // of fragments
+	inside     map[string]bool // fragments that are being measured
 }
 
 func (m *meter) selection(set *ast.SelectionSet) (total size, err error) {
@@ -254,8 +290,14 @@ func (m *meter) number(v ast.Value, absent int) int {
 	case kinds.IntValue:
 		text = v.(*ast.IntValue).Value
 	case kinds.Variable:
-		value, ok := m.variables[v.(*ast.Variable).Name.Value]
+		name := v.(*ast.Variable).Name.Value
+		value, ok := m.variables[name]
 		if !ok || value == nil {
+			for _, d := range m.defaults[name] {
+				if n := m.number(d, absent); m.operations == 1 || n > absent { // of several, any may be the one that is meant
+					absent = n
+				}
+			}
 			return absent
 		}
 		text = fmt.Sprint(value)
@@ -283,7 +325,7 @@ func validate(schema *graphql.Schema, doc *ast.Document) (errs []gqlerrors.Forma
 		if p := recover(); p == errFaults {
 			errs = context.Errors()
 		} else if p != nil {
-			panic(p)
+			panic(p) // see Handler.check
 		}
 	}()
 	return graphql.ValidateDocument(schema, doc, append([]graphql.ValidationRuleFn{stop}, graphql.SpecifiedRules...)).Errors

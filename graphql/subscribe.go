@@ -36,7 +36,7 @@ func (h *Handler) subscribe(w http.ResponseWriter, r *http.Request, req request)
 	if err != nil {
 		return err
 	}
-	sub, err := subscription(doc, req)
+	sub, err := h.subscription(r.Context(), doc, req)
 	if err != nil {
 		return err
 	}
@@ -58,46 +58,80 @@ func (h *Handler) subscribe(w http.ResponseWriter, r *http.Request, req request)
 	return nil
 }
 
-// subscription is what the one field of a subscription asks for.
-func subscription(doc *ast.Document, req request) (projections.HistoryRequest, error) {
+// subscription is what the one field of a subscription asks for. The library works that out: it is executed once for
+// nothing but its arguments, whether they stand there, come in variables or are a variable's default.
+func (h *Handler) subscription(ctx context.Context, doc *ast.Document, req request) (projections.HistoryRequest, error) {
 	var of projections.HistoryRequest
-	for _, d := range doc.Definitions {
-		op, ok := d.(*ast.OperationDefinition)
-		if !ok || req.OperationName != "" && (op.Name == nil || op.Name.Value != req.OperationName) {
-			continue
-		}
-		if op.Operation != ast.OperationTypeSubscription {
-			return of, refused("NOT_A_SUBSCRIPTION", "event streams answer subscriptions only")
-		}
-		if len(op.SelectionSet.Selections) != 1 {
-			return of, refused("VALIDATION", "a subscription has exactly one field")
-		}
-		field, ok := op.SelectionSet.Selections[0].(*ast.Field)
-		if !ok || field.Name.Value != "activity" {
-			return of, refused("VALIDATION", "the field of a subscription is activity")
-		}
-		for _, a := range field.Arguments {
-			text := argument(a.Value, req.Variables)
-			switch a.Name.Value {
-			case "contractId":
-				of.ContractID = text
-			case "status":
-				of.Status = ledger.Status(strings.ToLower(text))
-			}
-		}
-		return of, nil
+	op := operation(doc, req.OperationName)
+	switch {
+	case op == nil:
+		return of, refused("BAD_REQUEST", "there is no such operation")
+	case op.Operation != ast.OperationTypeSubscription:
+		return of, refused("NOT_A_SUBSCRIPTION", "event streams answer subscriptions only")
 	}
-	return of, refused("BAD_REQUEST", "there is no such operation")
+	if fields := rootFields(doc, op.SelectionSet); len(fields) != 1 || fields[0] != "activity" {
+		return of, refused("VALIDATION", "a subscription has exactly one field, which is activity")
+	}
+	asked := &wish{}
+	result := h.execute(ctx, "", doc, req, asked)
+	switch {
+	case asked.err != nil:
+		return of, asked.err
+	case !asked.made && len(result.Errors) > 0: // a variable that is missing, or not of its type
+		return of, refused("BAD_REQUEST", "%s", clip(result.Errors[0].Message))
+	case !asked.made:
+		return of, refused("VALIDATION", "a subscription has exactly one field, which is activity")
+	}
+	return asked.request, nil
 }
 
-// argument is the text of a scalar or enum argument.
-func argument(v ast.Value, variables map[string]any) string {
-	if name, ok := v.(*ast.Variable); ok {
-		text, _ := variables[name.Name.Value].(string)
-		return text
+// wish takes the arguments of a subscription's field, in the place of an entry.
+type wish struct {
+	request projections.HistoryRequest
+	made    bool
+	err     error
+}
+
+func (w *wish) take(a args) {
+	w.made = true
+	w.request.ContractID, w.request.Status = a.text("contractId"), ledger.Status(a.text("status"))
+	if given, ok := a["contractId"]; ok && given == "" {
+		w.err = refused("BAD_ARGUMENT", "contractId: must not be empty")
 	}
-	text, _ := v.GetValue().(string)
-	return text
+}
+
+// operation is the one that is meant; nil when there is none. Validation has seen to it that a name is there once.
+func operation(doc *ast.Document, name string) (found *ast.OperationDefinition) {
+	for _, d := range doc.Definitions {
+		op, ok := d.(*ast.OperationDefinition)
+		switch {
+		case !ok || name != "" && (op.Name == nil || op.Name.Value != name):
+		case found != nil: // it must be named
+			return nil
+		default:
+			found = op
+		}
+	}
+	return found
+}
+
+// rootFields are the names of the fields of a selection, fragments included. measure has refused cycles.
+func rootFields(doc *ast.Document, set *ast.SelectionSet) (names []string) {
+	for _, sel := range set.Selections {
+		switch sel := sel.(type) {
+		case *ast.Field:
+			names = append(names, sel.Name.Value)
+		case *ast.InlineFragment:
+			names = append(names, rootFields(doc, sel.SelectionSet)...)
+		case *ast.FragmentSpread:
+			for _, d := range doc.Definitions {
+				if f, ok := d.(*ast.FragmentDefinition); ok && f.Name.Value == sel.Name.Value {
+					names = append(names, rootFields(doc, f.SelectionSet)...)
+				}
+			}
+		}
+	}
+	return names
 }
 
 // Event ids are the first half of the ledger's id and a position.
@@ -216,9 +250,13 @@ func (t *types) subscription() *graphql.Object {
 	return graphql.NewObject(graphql.ObjectConfig{Name: "Subscription", Fields: graphql.Fields{
 		"activity": field(t.r, required(t.entry), "Each accepted or rejected event from now on, or from Last-Event-ID on, over server-sent events.",
 			graphql.FieldConfigArgument{"contractId": arg(graphql.ID, ""), "status": arg(t.status, "")},
-			func(run *run, _ any, _ args) (any, error) {
-				if run.entry == nil {
+			func(run *run, _ any, a args) (any, error) {
+				switch of := run.entry.(type) {
+				case nil:
 					return nil, &codedError{"NOT_A_STREAM", "subscriptions are answered as " + mediaEvents}
+				case *wish:
+					of.take(a)
+					return nil, &codedError{"NOT_YET", "there is no entry"}
 				}
 				return run.entry, nil
 			}),

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/talenttrust/auditledger/graphql"
 )
@@ -83,19 +84,46 @@ func TestSubscription(t *testing.T) {
 	}
 }
 
+// TestSubscriptionArguments: it does not matter how an argument comes.
+func TestSubscriptionArguments(t *testing.T) {
+	h := open(t, graphql.Config{})
+	h.settled(t)
+	for _, query := range []string{
+		`subscription($c:ID="555"){activity(contractId:$c,status:REJECTED){contractId status}}`,
+		`subscription($s:Status=REJECTED){activity(contractId:555,status:$s){contractId status}}`,
+		`subscription{...f} fragment f on Subscription{activity(contractId:"555",status:REJECTED){contractId status}}`,
+	} {
+		next, stop := h.listen(t, query, "")
+		h.send(t, "other", [3]string{"e", "-1", "{}"})
+		h.send(t, "555", [3]string{"good" + fmt.Sprint(len(query)), fmt.Sprint(len(query)), "{}"})
+		h.send(t, "555", [3]string{"bad" + fmt.Sprint(len(query)), "-1", "{}"})
+		if _, data := next(); data != `{"data":{"activity":{"contractId":"555","status":"REJECTED"}}}` {
+			t.Errorf("%s: first %s", query, data)
+		}
+		stop()
+	}
+}
+
 func TestSubscriptionRefused(t *testing.T) {
 	h := open(t, graphql.Config{Streams: 1})
 	const good = `subscription{activity{eventId}}`
-	for name, c := range map[string]struct{ query, id, code string }{
+	for name, c := range map[string]struct{ query, id, code string }{ // query may be followed by & and more of the URL
 		"a query":           {`{stats{total}}`, "", "NOT_A_SUBSCRIPTION"},
 		"two fields":        {`subscription{a:activity{eventId} b:activity{eventId}}`, "", "exactly one field"},
-		"a fragment":        {`subscription{...f} fragment f on Subscription{activity{eventId}}`, "", "activity"},
+		"two in a fragment": {`subscription{...f} fragment f on Subscription{a:activity{eventId} ...g} fragment g on Subscription{activity{eventId}}`, "", "exactly one field"},
+		"skipped":           {`subscription{activity @skip(if:true){eventId}}`, "", "exactly one field"},
+		"no contract":       {`subscription{activity(contractId:""){eventId}}`, "", "contractId"},
+		"bad enum":          {`subscription($s:Status){activity(status:$s){eventId}}&variables={"s":"FOO"}`, "", "BAD_REQUEST"},
+		"missing variable":  {`subscription($c:ID!){activity(contractId:$c){eventId}}`, "", "BAD_REQUEST"},
 		"malformed id":      {good, "x", "BAD_EVENT_ID"},
 		"another ledger":    {good, "0123456789abcdef-1", "OTHER_LEDGER"},
 		"beyond the head":   {good, h.epoch + "-999", "BEYOND_HEAD"},
 		"negative position": {good, h.epoch + "--1", "BAD_EVENT_ID"},
 	} {
-		req, err := http.NewRequestWithContext(t.Context(), "GET", h.url+"?query="+url.QueryEscape(c.query), nil)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // a stream that opens after all would never end
+		defer cancel()
+		query, variables, _ := strings.Cut(c.query, "&variables=")
+		req, err := http.NewRequestWithContext(ctx, "GET", h.url+"?query="+url.QueryEscape(query)+"&variables="+url.QueryEscape(variables), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
