@@ -413,11 +413,7 @@ func damageBase(t *testing.T, dir string, segment int64) (file string, sizes []i
 // TestTornTail cuts the last group at many places, its edges among them.
 func TestTornTail(t *testing.T) {
 	base := t.TempDir()
-	file, sizes := damageBase(t, base, 0)
-	whole, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	whole, sizes := damageLog(t, base)
 	before, end := sizes[4], sizes[5]
 	for size := before; size < end; size = min(size+29, max(size+1, end-2)) {
 		for _, garbage := range []bool{false, true} {
@@ -451,14 +447,21 @@ func writeLog(t *testing.T, dir string, segment []byte) {
 	}
 }
 
-// TestDamage flips one bit of every byte before the last group: the start stops and names the file.
-func TestDamage(t *testing.T) {
-	base := t.TempDir()
-	file, sizes := damageBase(t, base, 0)
+// damageLog is damageBase with all in one segment, and what stands in that.
+func damageLog(t *testing.T, dir string) (whole []byte, sizes []int64) {
+	t.Helper()
+	file, sizes := damageBase(t, dir, 0)
 	whole, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return whole, sizes
+}
+
+// TestDamage flips one bit of every byte before the last group: the start stops and names the file.
+func TestDamage(t *testing.T) {
+	base := t.TempDir()
+	whole, sizes := damageLog(t, base)
 	dir := t.TempDir()
 	for at := range int(sizes[4]) {
 		b := bytes.Clone(whole)
@@ -498,11 +501,7 @@ func wantLog(t *testing.T, dir string, segment []byte) {
 // TestReadTornLog: who only reads a log with a torn end reads what is before it, and leaves it for whoever writes next.
 func TestReadTornLog(t *testing.T) {
 	base := t.TempDir()
-	file, sizes := damageBase(t, base, 0)
-	whole, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	whole, sizes := damageLog(t, base)
 	dir := t.TempDir()
 	torn := whole[:sizes[5]-1]
 	writeLog(t, dir, torn)
