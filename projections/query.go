@@ -724,7 +724,7 @@ func (q *Query) Findings(ctx context.Context, contractID string, page Page) (fou
 		if err := q.settle(ctx, &p, v.at.position); err != nil {
 			return err
 		}
-		if found.AsOf = p.asOf; !ledger.ValidID(contractID, ledger.MaxIDLen) {
+		if found.AsOf = v.at.position; !ledger.ValidID(contractID, ledger.MaxIDLen) {
 			return nil
 		}
 		if found.Findings, found.cursors, found.Info, err = fetch(ctx, &p, v.findings(contractID)); err != nil {
