@@ -59,9 +59,6 @@ type Entry struct {
 	Invalid   *Rejection // the payload does not meet its schema: said unless it is a duplicate
 	OutOfTime *Rejection // too old or in the future: said only of keys never seen
 	Window    int64      // milliseconds for which the key is bound; 0 is for ever
-
-	// Prepared is the store's own encoding of Body, made before the entry waits for its turn.
-	Prepared []byte
 }
 
 // Key is the entry's deduplication key, for accepted events.

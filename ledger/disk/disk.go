@@ -32,7 +32,8 @@
 // # Failure
 //
 // At start only the last segment is read whole. What stands behind its last commit is cut off and
-// kept as *.torn: nobody was told of it. Damage anywhere else, and a cut that takes away what the key
+// kept as *.torn: nobody was told of it. Its last group, or seal, is written again and synced, because the process
+// before may have ended where that was not on disk yet. Damage anywhere else, and a cut that takes away what the key
 // index had already seen, stops the start and names file and offset. A write that fails goes back to
 // the last commit; a failed sync leaves unknown what is on disk and ends all writing until a restart.
 package disk
@@ -267,12 +268,17 @@ func (s *Store) release() error {
 	return errors.Join(errs...)
 }
 
-// Healthy says why nothing can be stored now; nil when all is well.
+// Healthy says why nothing can be stored now; nil when all is well. Whether there is room again it finds out
+// itself: nothing may be sent to a store that is not healthy, so that no append would.
 func (s *Store) Healthy(context.Context) error {
 	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if s.failed != nil {
-		return s.failed
+	failed, full := s.failed, s.full
+	s.mu.RUnlock()
+	switch {
+	case failed != nil:
+		return failed
+	case errors.Is(full, errNoRoom):
+		return s.room(0)
 	}
-	return s.full
+	return full
 }

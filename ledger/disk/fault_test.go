@@ -3,6 +3,7 @@ package disk_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -148,7 +149,13 @@ func TestReserve(t *testing.T) {
 	if _, err := s.Append(t.Context(), []*ledger.Entry{event(1)}); !errors.Is(err, ledger.ErrUnavailable) {
 		t.Errorf("under the reserve: %v", err)
 	}
+	if err := s.Healthy(t.Context()); !errors.Is(err, ledger.ErrUnavailable) {
+		t.Errorf("under the reserve, it is said to be: %v", err)
+	}
 	free.Store(1 << 40)
+	if err := s.Healthy(t.Context()); err != nil {
+		t.Errorf("there is room again: %v", err)
+	}
 	appendEvents(t, s, 1, 2)
 }
 
@@ -182,6 +189,46 @@ func TestSyncFails(t *testing.T) {
 	defer s.Close()
 	appendEvents(t, s, 3, 6)
 	wantRecords(t, s, 7)
+}
+
+// TestStartMakesSure: a group that was written and not synced is on disk before the next start shows it, and where it
+// cannot be, there is no start.
+func TestStartMakesSure(t *testing.T) {
+	dir := t.TempDir()
+	var fail atomic.Bool
+	var synced, written atomic.Int64
+	c := disk.Config{Dir: dir, Logger: quiet(),
+		Write: func(f *os.File, b []byte, at int64) (int, error) {
+			written.Store(at + int64(len(b)))
+			return f.WriteAt(b, at)
+		},
+		Sync: func(f *os.File) error {
+			if fail.Load() {
+				return syscall.EIO
+			}
+			synced.Store(written.Load())
+			return f.Sync()
+		}}
+	s := mustOpen(t, c)
+	appendEvents(t, s, 0, 3)
+	fail.Store(true)
+	if _, err := s.Append(t.Context(), []*ledger.Entry{event(3)}); !errors.Is(err, ledger.ErrUnknown) {
+		t.Fatalf("a failed sync: %v", err)
+	}
+	end := written.Load()
+	mustClose(t, s)
+	if s, err := disk.Open(c); err == nil {
+		t.Error("it starts on what cannot be synced")
+		s.Close()
+	}
+	fail.Store(false)
+	written.Store(0)
+	s = mustOpen(t, c)
+	defer s.Close()
+	if synced.Load() != end {
+		t.Errorf("synced up to %d at the start, want %d", synced.Load(), end)
+	}
+	wantRecords(t, s, 5)
 }
 
 // TestStagedOnFailedSync: what came in while a sync was going on and then failed is stored no more than what
@@ -272,6 +319,44 @@ func TestRepeatOfUnsynced(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	}
+}
+
+// TestEntriesAfterTheContext: a call that ended with its context while it was staged leaves its entries to the
+// caller, who may send them again at once.
+func TestEntriesAfterTheContext(t *testing.T) {
+	entered, hold := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	holding := false
+	s := mustOpen(t, disk.Config{Dir: t.TempDir(), Sync: func(f *os.File) error {
+		if holding {
+			once.Do(func() {
+				close(entered)
+				<-hold
+			})
+		}
+		return f.Sync()
+	}})
+	defer s.Close()
+	holding = true
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { appendEvents(t, s, 0, 1) })
+	<-entered
+	entries := []*ledger.Entry{event(1), event(2)}
+	short, cancel := context.WithCancel(t.Context())
+	wg.Go(func() {
+		if _, err := s.Append(short, entries); !errors.Is(err, ledger.ErrUnknown) {
+			t.Errorf("a call that ended while it was staged: %v, want ErrUnknown", err)
+		}
+		o, err := s.Append(t.Context(), entries)
+		if err != nil || o[0].Verdict != ledger.Duplicate || o[1].Verdict != ledger.Duplicate || o[1].Position != 4 {
+			t.Errorf("the same entries again: %+v, %v", o, err)
+		}
+	})
+	awaitStaged(t, s, 1)
+	cancel()
+	awaitStaged(t, s, 2)
+	close(hold)
 }
 
 // TestGroupsOverlap: what comes in while a sync goes on waits for that, and then goes to disk in one group.
@@ -434,6 +519,36 @@ func TestTornTail(t *testing.T) {
 			appendEvents(t, s, 5, 6)
 			mustClose(t, s)
 		}
+	}
+}
+
+// TestTornSeal: a power cut while a seal is synced may leave its end without all that stands before. The segment is
+// then gone on with.
+func TestTornSeal(t *testing.T) {
+	file, _ := damageBase(t, t.TempDir(), 1000)
+	whole, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const size = 28 // of what ends a seal, behind the records' offsets
+	offsets := len(whole) - size
+	end := int(binary.LittleEndian.Uint32(whole[offsets+16:]))
+	for from := end; from < offsets; from += 4 {
+		dir := t.TempDir()
+		torn := bytes.Clone(whole)
+		clear(torn[from:offsets])
+		writeLog(t, dir, torn)
+		s := mustOpen(t, disk.Config{Dir: dir, Segment: 1000, Logger: quiet()})
+		if n := len(ledgertest.ReadAll(t, s)); n != (offsets-end)/4 {
+			t.Errorf("offsets from %d on are gone: %d records, want %d", from-end, n, (offsets-end)/4)
+		}
+		appendEvents(t, s, 0, 6)
+		mustClose(t, s)
+		s = mustOpen(t, disk.Config{Dir: dir, Segment: 1000, Logger: quiet()})
+		if n := len(ledgertest.ReadAll(t, s)); n != 7 {
+			t.Errorf("offsets from %d on are gone: %d records in the end, want 7", from-end, n)
+		}
+		mustClose(t, s)
 	}
 }
 
@@ -706,10 +821,18 @@ func TestIndexIsDerived(t *testing.T) {
 	}
 }
 
+// TestQueueIsBounded: so many calls may wait as the queue is long, whether they are staged or a full group has
+// them wait in the queue.
 func TestQueueIsBounded(t *testing.T) {
+	for _, groupSize := range []int{0, 1} {
+		queueIsBounded(t, groupSize)
+	}
+}
+
+func queueIsBounded(t *testing.T, groupSize int) {
 	hold, entered := make(chan struct{}), make(chan struct{}, 20)
 	var holding atomic.Bool
-	s := mustOpen(t, disk.Config{Dir: t.TempDir(), Queue: 2, Sync: func(f *os.File) error {
+	s := mustOpen(t, disk.Config{Dir: t.TempDir(), Queue: 2, Group: groupSize, Sync: func(f *os.File) error {
 		if holding.Load() {
 			entered <- struct{}{}
 			<-hold

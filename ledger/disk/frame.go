@@ -93,6 +93,7 @@ type seal struct {
 	records uint32
 	last    ledger.Position
 	end     uint32 // of the frames: where the offsets start
+	offsets uint32 // CRC32C of them
 }
 
 func appendSeal(b []byte, s seal, offsets []uint32) []byte {
@@ -115,7 +116,7 @@ func decodeSeal(b []byte, size int64) (s seal, err error) {
 	if len(b) != sealSize || b[0] != sealKind || sum(b[:sealSize-4]) != le.Uint32(b[sealSize-4:]) {
 		return s, errFrame
 	}
-	s = seal{records: le.Uint32(b[4:]), last: ledger.Position(le.Uint64(b[8:])), end: le.Uint32(b[16:])}
+	s = seal{records: le.Uint32(b[4:]), last: ledger.Position(le.Uint64(b[8:])), end: le.Uint32(b[16:]), offsets: le.Uint32(b[20:])}
 	if int64(s.end)+4*int64(s.records)+sealSize != size {
 		return s, errFrame
 	}

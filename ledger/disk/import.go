@@ -22,13 +22,13 @@ func (s *Store) Import(ctx context.Context, records []ledger.Record) (int, error
 	if err := s.mark(); err != nil {
 		return 0, fmt.Errorf("mark the folder as unfinished: %w: %w", ledger.ErrUnavailable, err)
 	}
-	c := &call{ctx: ctx, records: records, bodies: make([][]byte, len(records)), seen: make([]sight, len(records)), done: make(chan struct{})}
+	c := &call{ctx: ctx, records: records, seen: make([]sight, len(records)), done: make(chan struct{})}
 	for i := range records {
 		var err error
 		if c.seen[i], err = s.look(&records[i].Header); err != nil {
 			return 0, fmt.Errorf("%w: %w", ledger.ErrUnavailable, err)
 		}
-		c.bodies[i] = appendBody(nil, &records[i].Body)
+		c.seen[i].body = appendBody(nil, &records[i].Body)
 	}
 	if err := s.enqueue(c); err != nil {
 		return 0, err
@@ -56,7 +56,7 @@ func (g *group) stageRecords(c *call) error {
 			return nil
 		}
 		rec.Position = g.next
-		g.add(&rec, c.bodies[i], head)
+		g.add(&rec, c.seen[i].body, head)
 		c.stored++
 	}
 	return nil

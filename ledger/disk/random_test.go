@@ -103,8 +103,9 @@ func randomFaults(t *testing.T, seed uint64) {
 	dir := t.TempDir()
 	var answers []ledgertest.Answer
 	refused := map[string]bool{} // correlation ids of calls of which nothing was stored
+	durable := map[string]int64{}
 	for life := range uint64(3) {
-		d := &faultyDisk{rnd: rand.New(rand.NewPCG(seed, life)), durable: map[string]int64{}}
+		d := &faultyDisk{rnd: rand.New(rand.NewPCG(seed, life)), durable: durable}
 		s := mustOpen(t, disk.Config{Dir: dir, Logger: quiet(), Segment: 1000 + d.rnd.Int64N(8000), Queue: 3 + d.rnd.IntN(8), Group: 1 + d.rnd.IntN(5000),
 			Write: d.write, Sync: d.sync, Free: d.free})
 		d.mu.Lock()

@@ -41,7 +41,14 @@ type segments struct {
 	mu   sync.RWMutex // guards list and the last segment's members
 	list []*segment
 
-	torn *tail // found when it was opened; nil: nothing
+	torn   *tail // found when it was opened; nil: nothing
+	newest part  // of the last segment when it was opened: its last group, or its seal
+}
+
+// part is a part of a segment's file.
+type part struct {
+	at    int64
+	bytes []byte
 }
 
 // tail is what stands behind the last commit, and why it is none.
@@ -97,6 +104,11 @@ func (l *segments) end() error {
 			return err
 		}
 	}
+	if len(l.list) > 0 {
+		if err := l.settle(l.active()); err != nil {
+			return err
+		}
+	}
 	if len(l.list) == 0 || l.active().sealed {
 		return l.create(l.last() + 1)
 	}
@@ -131,13 +143,29 @@ func (l *segments) openSegment(path string, last bool) error {
 	if want := l.before(g) + 1; g.first != want || filepath.Base(path) != fmt.Sprintf(segmentName, want) {
 		return damaged(path, 0, fmt.Errorf("it starts at position %d, position %d is missing", g.first, want))
 	}
-	if g.readSeal(info.Size()) {
-		return nil
-	}
-	if !last {
+	switch sealed := g.readSeal(info.Size(), last); {
+	case !last && !sealed:
 		return damaged(path, info.Size(), errors.New("the seal is not where it should be, and a later segment exists"))
+	case !last:
+		return nil
+	case !sealed:
+		return l.recover(g)
 	}
-	return l.recover(g)
+	l.newest = part{at: g.end}
+	l.newest.bytes, err = g.bytes(g.end, info.Size()-g.end)
+	return err
+}
+
+// settle makes sure of what was written last, a group or a seal: the process before may have ended before it was synced,
+// or because that failed. It is written again, because of what a kernel could not write it may tell only once, and then
+// takes it for written.
+func (l *segments) settle(g *segment) error {
+	_, err := l.c.Write(g.f, l.newest.bytes, l.newest.at)
+	if err = errors.Join(err, l.c.Sync(g.f), syncDir(l.dir)); err != nil {
+		return fmt.Errorf("log: make sure of the end of %s: %w", g.path, err)
+	}
+	l.newest = part{}
+	return nil
 }
 
 // neverUsed tells a last segment whose creation was cut short: its head was not yet written.
@@ -165,8 +193,9 @@ func (l *segments) last() ledger.Position {
 	return l.list[len(l.list)-1].lastPosition()
 }
 
-// readSeal takes over what the seal at the end of the file says, if there is one.
-func (g *segment) readSeal(size int64) bool {
+// readSeal takes over what the seal at the end of the file says, if there is one. The last segment's may not have
+// been synced, so that not all before its end need be there.
+func (g *segment) readSeal(size int64, last bool) bool {
 	b := make([]byte, sealSize)
 	if _, err := g.f.ReadAt(b, size-sealSize); err != nil {
 		return false
@@ -174,6 +203,12 @@ func (g *segment) readSeal(size int64) bool {
 	s, err := decodeSeal(b, size)
 	if err != nil || s.last != g.first+ledger.Position(s.records)-1 {
 		return false
+	}
+	if last {
+		offsets, err := g.bytes(int64(s.end), 4*int64(s.records))
+		if err != nil || sum(offsets) != s.offsets {
+			return false
+		}
 	}
 	g.sealed, g.records, g.end = true, int(s.records), int64(s.end)
 	return true
@@ -185,8 +220,9 @@ func (l *segments) recover(g *segment) error {
 	if err != nil {
 		return fmt.Errorf("log: %w", err)
 	}
-	end, offsets, broken := scan(b, g.first)
+	group, end, offsets, broken := scan(b, g.first)
 	g.end, g.offsets, g.records = int64(end), offsets, len(offsets)
+	l.newest = part{int64(group), bytes.Clone(b[group:end])}
 	if end == len(b) {
 		return nil
 	}
@@ -203,9 +239,9 @@ type fault struct {
 	err error
 }
 
-// scan reads the frames of a segment. It returns the end of the last commit and the offsets of the
-// records up to there.
-func scan(b []byte, first ledger.Position) (end int, offsets []uint32, broken fault) {
+// scan reads the frames of a segment. It returns where the last committed group begins, which is the segment's head
+// when there is none, where its commit ends, and the offsets of the records up to there.
+func scan(b []byte, first ledger.Position) (group, end int, offsets []uint32, broken fault) {
 	end = headSize
 	var open []uint32
 	for at := headSize; at < len(b); {
@@ -215,17 +251,17 @@ func scan(b []byte, first ledger.Position) (end int, offsets []uint32, broken fa
 			err = errors.New("the commit does not fit the records before it")
 		}
 		if err != nil {
-			return end, offsets, fault{at, err}
+			return group, end, offsets, fault{at, err}
 		}
 		if f.kind == recordKind {
 			open = append(open, uint32(at))
 		}
 		at += f.size
 		if f.kind == commitKind {
-			offsets, open, end = append(offsets, open...), nil, at
+			offsets, open, group, end = append(offsets, open...), nil, end, at
 		}
 	}
-	return end, offsets, fault{len(b), errShort}
+	return group, end, offsets, fault{len(b), errShort}
 }
 
 // laterCommit looks behind a broken group for a commit of a later one. There can be none after a

@@ -16,7 +16,6 @@ type call struct {
 	ctx      context.Context
 	entries  []*ledger.Entry
 	records  []ledger.Record // instead of entries: to be stored as they are
-	bodies   [][]byte        // of records, encoded
 	stored   int             // so many of records are
 	refused  error           // why the next is not
 	seen     []sight
@@ -25,8 +24,10 @@ type call struct {
 	done     chan struct{} // closed when outcomes and err are final
 }
 
-// sight is what the index knew of an entry's stream and key before the call waited for its turn.
+// sight is what is made of an entry before the call waits for its turn: its body, encoded, and what the index
+// knew of its stream and key. It is not kept in the entry, which is the caller's again when the context ends.
 type sight struct {
+	body   []byte
 	head   ledger.StreamHead
 	headAt keyindex.Version
 	found  ledger.Found
@@ -58,7 +59,7 @@ func (s *Store) Append(ctx context.Context, entries []*ledger.Entry) ([]ledger.O
 		}
 		from := len(bodies)
 		bodies = appendBody(bodies, &e.Body)
-		e.Prepared = bodies[from:len(bodies):len(bodies)]
+		c.seen[i].body = bodies[from:len(bodies):len(bodies)]
 	}
 	if err := s.enqueue(c); err != nil {
 		return nil, err
@@ -252,13 +253,15 @@ func (s *Store) finish(g *group, err error) error {
 func (s *Store) room(n int) error {
 	free, err := s.c.Free(s.c.Dir)
 	if err != nil {
-		return fmt.Errorf("free space: %w: %w", err, ledger.ErrUnavailable)
+		return fmt.Errorf("%w: %w: %w", errNoRoom, err, ledger.ErrUnavailable)
 	}
 	if free < s.c.Reserve+uint64(n) {
-		return fmt.Errorf("%d bytes are free, %d are kept in reserve: %w", free, s.c.Reserve, ledger.ErrUnavailable)
+		return fmt.Errorf("%w: %d bytes are free, %d are kept in reserve: %w", errNoRoom, free, s.c.Reserve, ledger.ErrUnavailable)
 	}
 	return nil
 }
+
+var errNoRoom = errors.New("free space")
 
 // takeBack goes back to the last commit after a write that failed: nothing of the group is stored.
 func (s *Store) takeBack(seg *segment, err error) error {
@@ -351,7 +354,7 @@ func (g *group) stage(e *ledger.Entry, seen *sight) (o ledger.Outcome, err error
 		return o, nil
 	}
 	rec, changed := e.Record(o.Decision, head, g.next)
-	body := e.Prepared
+	body := seen.body
 	if changed {
 		body = appendBody(nil, &rec.Body)
 	}

@@ -22,11 +22,11 @@ func TestRollback(t *testing.T) {
 	stage := func(contract, event string, sequence int64) (o ledger.Outcome) {
 		t.Helper()
 		e := ledgertest.Event(ledger.Key{ContractID: contract, EventID: event, Sequence: sequence}, `{}`, 0)
-		e.Prepared = appendBody(nil, &e.Body)
 		seen, err := s.look(&e.Header)
 		if err != nil {
 			t.Fatal(err)
 		}
+		seen.body = appendBody(nil, &e.Body)
 		if o, err = g.stage(e, &seen); err != nil {
 			t.Fatal(err)
 		}
