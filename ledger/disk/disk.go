@@ -7,7 +7,6 @@
 //
 //	LOCK                        locked by the process that has the folder open; says which
 //	log/00000000000000000001.seg the records from position 1 on; the name is the first position
-//	log/00000000000000000001.idx where each of them starts; derived, made anew when missing
 //	IMPORT                      there while records of another ledger are taken over: the ledger is not whole
 //	log/*.torn                  what a crash left behind the last commit, kept for a person to look at
 //	index/                      the key index; may be deleted while the program is stopped
@@ -17,7 +16,7 @@
 //	head    "ALEDGER1" · version u16 · zero u16 · first position u64 · CRC32C of the 20 bytes before
 //	record  0x01 · zero[3] · header length u32 · body length u32 · CRC32C of header u32 · of body u32 · of the 20 bytes before u32 · header · body
 //	commit  0x02 · zero[3] · records u32 · last position u64 · start of the group u32 · CRC32C of the 20 bytes before u32
-//	seal    0x03 · zero[3] · records u32 · last position u64 · size of the file u32 · CRC32C of the 20 bytes before u32
+//	seal    where each record starts u32 · … · 0x03 · zero[3] · records u32 · last position u64 · end of the frames u32 · CRC32C of the starts u32 · of the 24 bytes before u32
 //
 // Header and body are protobuf messages in wire format (codec.go). The body is preceded by an
 // encoding byte; 0 is plain.
@@ -162,6 +161,9 @@ func Open(c Config) (*Store, error) {
 		if err := os.MkdirAll(dir, 0o750); err != nil {
 			return nil, fmt.Errorf("data folder: %w", err)
 		}
+	}
+	if err := syncDir(c.Dir); err != nil { // the name of the log's folder
+		return nil, fmt.Errorf("data folder: %w", err)
 	}
 	s := &Store{queue: make(chan *call, c.Queue), written: make(chan struct{}), moved: make(chan struct{})}
 	if c.Sync == nil {
