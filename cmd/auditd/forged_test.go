@@ -21,7 +21,7 @@ func TestForgedPayload(t *testing.T) {
 	p := startProgram(t, bin, dir)
 	for n, rent := range []string{"12.5", "13.5"} {
 		body := fmt.Sprintf(`{"contractType":"lease_contract","eventId":"e-%d","sequence":%d,"timestamp":%d,"payload":{"rent":%s}}`, n+1, n+1, time.Now().UnixMilli(), rent)
-		if status, text := wholeAnswer(t)(http.Post(p.url+"/api/v1/contracts/c-1/events", "application/json", strings.NewReader(body))); status != http.StatusCreated {
+		if status, text := (&instance{url: p.url}).do(t, "POST", "/api/v1/contracts/c-1/events", body); status != http.StatusCreated {
 			t.Fatalf("status %d: %s", status, text)
 		}
 	}
@@ -31,10 +31,10 @@ func TestForgedPayload(t *testing.T) {
 	p = startProgramLogging(t, bin, dir, io.Discard)
 	defer p.end(t)
 	ask := func(event string) (status int, rest, graph string) {
-		status, rest = wholeAnswer(t)(http.Get(p.url + "/api/v1/contracts/c-1/events/" + event + "?payload=true"))
+		status, rest = (&instance{url: p.url}).do(t, "GET", "/api/v1/contracts/c-1/events/"+event+"?payload=true", "")
 		id, sequence, _ := strings.Cut(event, "/")
 		query := `{"query":"{event(contractId:\"c-1\",eventId:\"` + id + `\",sequence:` + sequence + `){payload}}"}`
-		_, graph = wholeAnswer(t)(http.Post(p.url+"/graphql", "application/json", strings.NewReader(query)))
+		_, graph = (&instance{url: p.url}).do(t, "POST", "/graphql", query)
 		return status, rest, graph
 	}
 	if status, rest, graph := ask("e-1/1"); status != http.StatusInternalServerError || !strings.Contains(rest, "auditctl verify") || !strings.Contains(graph, "LEDGER_DAMAGED") || strings.Contains(rest+graph, "92.5") {
@@ -42,23 +42,6 @@ func TestForgedPayload(t *testing.T) {
 	}
 	if status, rest, graph := ask("e-2/2"); status != http.StatusOK || !strings.Contains(rest, "13.5") || !strings.Contains(graph, "13.5") {
 		t.Errorf("the one beside it: %d %s\n%s", status, rest, graph)
-	}
-}
-
-// wholeAnswer reads an answer to its end.
-func wholeAnswer(t *testing.T) func(*http.Response, error) (status int, body string) {
-	t.Helper()
-	return func(resp *http.Response, err error) (int, string) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		b, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return resp.StatusCode, string(b)
 	}
 }
 
