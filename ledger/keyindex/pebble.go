@@ -1,16 +1,19 @@
 package keyindex
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
 	"github.com/cockroachdb/pebble/v2/sstable/block"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"golang.org/x/time/rate"
 )
 
 // DBConfig is how a derived database is opened.
@@ -45,6 +48,8 @@ func OpenDB(c DBConfig) (*pebble.DB, error) {
 	if c.FS != nil {
 		opts.FS = c.FS
 	}
+	files, say := newPatientFiles(opts.FS), rate.Sometimes{Interval: sayAgain}
+	opts.FS = files
 	opts.EventListener = &pebble.EventListener{
 		// Damage found by a read is that read's error; the default would end the process in its middle.
 		DataCorruption: func(info pebble.DataCorruptionInfo) {
@@ -53,7 +58,12 @@ func OpenDB(c DBConfig) (*pebble.DB, error) {
 				c.Fatal(derived(c.Dir, errors.New("a file of it is damaged")))
 			}
 		},
-		BackgroundError: backgroundErrors(c.Dir, c.Logger),
+		BackgroundError: func(err error) {
+			files.failed.Store(true)
+			say.Do(func() {
+				c.Logger.Error("a database cannot write and tries again", "folder", c.Dir, "error", err.Error()) // not its stack
+			})
+		},
 	}
 	db, err := pebble.Open(c.Dir, opts)
 	if err != nil {
@@ -62,26 +72,34 @@ func OpenDB(c DBConfig) (*pebble.DB, error) {
 	return db, nil
 }
 
-// What the database cannot write, to a full disk for example, it tries again at once and for ever.
+// What the database cannot write, to a full disk for example, it tries again at once and for ever: that would take a
+// processor and fill the log.
 const (
-	retryPause = 200 * time.Millisecond // of the database as a whole: it waits for the answer
+	retryPause = 200 * time.Millisecond
 	sayAgain   = time.Minute
 )
 
-// backgroundErrors says what goes wrong in the background, but not at each try, and keeps the database from taking a
-// processor for them.
-func backgroundErrors(dir string, log *slog.Logger) func(error) {
-	var mu sync.Mutex
-	var said time.Time
-	return func(err error) {
-		mu.Lock()
-		defer mu.Unlock()
-		if now := time.Now(); now.Sub(said) >= sayAgain {
-			said = now
-			log.Error("a database cannot write and tries again", "folder", dir, "error", err.Error()) // not its stack
+// patientFiles has a database that failed to write something wait a little before it begins its next table. It does that
+// without its lock, so that reads go on.
+type patientFiles struct {
+	vfs.FS
+	failed atomic.Bool
+	retry  *rate.Limiter
+}
+
+func newPatientFiles(fs vfs.FS) *patientFiles {
+	return &patientFiles{FS: fs, retry: rate.NewLimiter(rate.Every(retryPause), 1)}
+}
+
+func (p *patientFiles) Unwrap() vfs.FS { return p.FS }
+
+func (p *patientFiles) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	if strings.HasSuffix(name, ".sst") && p.failed.Swap(false) {
+		if err := p.retry.Wait(context.Background()); err != nil {
+			return nil, err
 		}
-		time.Sleep(retryPause)
 	}
+	return p.FS.Create(name, category)
 }
 
 // flushLimit is how long Flush tries.
